@@ -1,0 +1,56 @@
+"""Randomness as a function of its purpose, never of position.
+
+Every random number is a hash of (seed, stage, round, purpose, client, ...), so a run comes out the same in
+any chunk size, in any order of clients, and whether clients are computed together or each in its own process.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+_GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15 as a signed 64-bit number
+_MIX1 = -4658895280553007687  # 0xBF58476D1CE4E5B9
+_MIX2 = -7723592293110705685  # 0x94D049BB133111EB
+
+
+def _shift(x: Tensor, bits: int) -> Tensor:
+    return (x >> bits) & ((1 << (64 - bits)) - 1)  # torch's >> keeps the sign
+
+
+def _scramble(x: Tensor) -> Tensor:
+    """The finaliser of SplitMix64 (Steele et al. 2014); int64 products wrap around."""
+    x = (x ^ _shift(x, 30)) * _MIX1
+    x = (x ^ _shift(x, 27)) * _MIX2
+    return x ^ _shift(x, 31)
+
+
+def word_key(word: str) -> int:
+    """A word (a client's id, a purpose) as a signed 64-bit number, the same on every machine."""
+    return int.from_bytes(hashlib.blake2b(word.encode(), digest_size=8).digest(), "little", signed=True)
+
+
+def id_keys(ids: Iterable[str]) -> Tensor:
+    return torch.tensor([word_key(i) for i in ids], dtype=torch.int64)
+
+
+def mix(*parts: Tensor | int | str) -> Tensor:
+    """One 64-bit key out of several; tensors broadcast."""
+    key = torch.zeros((), dtype=torch.int64)
+    for part in parts:
+        if isinstance(part, str):
+            part = word_key(part)
+        key = _scramble((key.to(part.device) if isinstance(part, Tensor) else key) + _GOLDEN ^ part)
+    return key
+
+
+def uniform(key: Tensor) -> Tensor:
+    """Keys as numbers in (0, 1), float64."""
+    return (_shift(key, 11).to(torch.float64) + 0.5) * 2.0**-53
+
+
+def gumbel(key: Tensor) -> Tensor:
+    return -torch.log(-torch.log(uniform(key)))

@@ -1,0 +1,266 @@
+"""The clients whose data is on this machine, computed together.
+
+In simulation a cohort is thousands of clients; on a device it is a cohort of one, running the same lines.
+Anything per point is flat: the points of the first client, then of the second, and so on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+from torch.func import vmap
+from torch.nn import functional
+
+from coterie.chance import gumbel, mix
+from coterie.federation import Points, Task
+from coterie.network import Network
+from coterie.scores import Scores, score_outputs
+from coterie.solver import Problems, padded, solve
+from coterie.training import Training
+
+
+class Memory:
+    """What clients keep to themselves: named tensors, client axis first. It never crosses the wire."""
+
+    def __init__(self, clients: int):
+        self.clients = clients
+        self.values: dict[str, Tensor] = {}
+        self.known: dict[str, Tensor] = {}  # (client,) who has it
+
+    def put(self, name: str, at: Tensor, value: Tensor) -> None:
+        old = self.values.get(name)
+        if old is None or old.shape[1:] != value.shape[1:]:
+            self.values[name] = value.new_zeros(self.clients, *value.shape[1:])
+            self.known[name] = torch.zeros(self.clients, dtype=torch.bool, device=value.device)
+        self.values[name][at] = value.detach()
+        self.known[name][at] = True
+
+    def get(self, name: str, at: Tensor, otherwise: Tensor) -> Tensor:
+        if name not in self.values:
+            return otherwise
+        known = self.known[name][at].view(-1, *(1,) * (otherwise.dim() - 1))
+        return torch.where(known, self.values[name][at], otherwise)
+
+
+@dataclass(frozen=True)
+class Personal:
+    """Personal models: several rows whose predictions are averaged by weight, or just one."""
+
+    rows: Tensor  # (client, part, width)
+    weights: Tensor  # (client, part)
+
+    @staticmethod
+    def single(rows: Tensor) -> Personal:
+        return Personal(rows[:, None], rows.new_ones(len(rows), 1))
+
+
+@dataclass(frozen=True)
+class Moment:
+    """When it is: with the seed, all that randomness and schedules depend on besides the client."""
+
+    seed: int
+    stage: int = 0
+    round: int = 0
+    rounds: int = 1
+
+
+@dataclass(frozen=True)
+class Cohort:
+    """Clients side by side, client axis first."""
+
+    network: Network
+    training: Training
+    points: Points
+    keys: Tensor  # (client,) from the clients' ids
+    memory: Memory
+    at: Tensor  # (client,) where they lie in `memory`
+    task: Task
+    moment: Moment
+
+    @staticmethod
+    def whole(
+        network: Network, training: Training, points: Points, keys: Tensor, task: Task, seed: int
+    ) -> Cohort:
+        """All the clients of this machine."""
+        at = torch.arange(len(keys), device=network.device)
+        points = points.to(network.device, network.dtype)
+        keys = keys.to(network.device)
+        return Cohort(network, training, points, keys, Memory(len(keys)), at, task, Moment(seed))
+
+    def take(self, clients: Tensor) -> Cohort:
+        """Some of them; they keep their memory."""
+        return replace(self, points=self.points.take(clients), keys=self.keys[clients], at=self.at[clients])
+
+    def when(self, moment: Moment) -> Cohort:
+        return replace(self, moment=moment)
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    @property
+    def sizes(self) -> Tensor:
+        """(client,) how many points each has."""
+        return self.points.sizes
+
+    @property
+    def initial(self) -> Tensor:
+        """(client, width) the start that every client can make for itself from the seed."""
+        return self.network.initial("client").expand(len(self), -1)
+
+    def keep(self, name: str, value: Tensor) -> None:
+        self.memory.put(name, self.at, value)
+
+    def recall(self, name: str, otherwise: Tensor) -> Tensor:
+        return self.memory.get(name, self.at, otherwise)
+
+    def key(self, purpose: str) -> Tensor:
+        m = self.moment
+        return mix(mix(m.seed, m.stage, m.round, purpose).to(self.keys.device), self.keys)
+
+    def draw(self, chance: Tensor, purpose: str = "draw") -> Tensor:
+        """(client,) a cluster for each client, drawn by its chances (client, cluster)."""
+        cluster = torch.arange(chance.shape[1], device=chance.device)
+        noise = gumbel(mix(self.key(purpose)[:, None], cluster))
+        return (chance.to(torch.float64).log() + noise).argmax(1)
+
+    # the local problem
+
+    def solve(
+        self,
+        start: Tensor,
+        *,
+        points: Tensor | None = None,
+        weight: Tensor | None = None,
+        anchor: Tensor | None = None,
+        pull: float | Tensor = 0.0,
+        epochs: float = 1.0,
+        training: Training | None = None,
+        rate: float = 1.0,
+        purpose: str = "train",
+    ) -> Tensor:
+        """Rows that solve each client's local problem from `start` (client, width).
+
+        With start (client, cluster, width), `points` and `weight` may be (point, cluster): one problem per
+        client and cluster. `epochs` multiplies the number of passes, `rate` the learning rate.
+        """
+        several = start.dim() == 3
+        lanes = start.shape[1] if several else 1
+        training = training or self.training
+        if epochs != 1:
+            training = _longer(training, epochs)
+        problems = Problems(
+            owner=torch.arange(len(self), device=self.at.device).repeat_interleave(lanes),
+            lane=torch.arange(lanes, device=self.at.device).repeat(len(self)),
+            key=self.key(purpose).repeat_interleave(lanes),
+            start=start.reshape(-1, start.shape[-1]),
+            exists=_columns(points, lanes),
+            weight=_columns(weight, lanes),
+        )
+        if anchor is not None:
+            strength = torch.as_tensor(pull, dtype=start.dtype, device=start.device)
+            problems.anchor = anchor.reshape(problems.start.shape)
+            problems.pull = strength.expand(start.shape[:-1]).reshape(-1)
+        keeps = training.keep and purpose == "train"
+        if keeps:
+            problems.kept = self._recall_optimizer(training, problems, lanes)
+        now = training.rate_at(self.moment.round, self.moment.rounds) * rate
+        solution = solve(self.network, training, now, self.points, problems)
+        self.keep("loss", solution.loss.view(len(self), lanes).mean(1))
+        if keeps:
+            for name, value in solution.kept.items():
+                self.keep(f"optimizer.{name}", value.view(len(self), lanes, *value.shape[1:]))
+        return solution.rows.view(start.shape)
+
+    def _recall_optimizer(self, training: Training, problems: Problems, lanes: int) -> dict[str, Tensor]:
+        zero = problems.start.new_zeros(len(self), lanes, self.network.rows.n_parameters)
+        kept = {name: self.recall(f"optimizer.{name}", zero).flatten(0, 1) for name in training.slots()}
+        kept["step"] = self.recall("optimizer.step", zero[:, :, 0]).flatten()
+        return kept
+
+    # models on data
+
+    def losses(self, centers: Tensor) -> Tensor:
+        """(point, cluster) the loss of each center (client, cluster, width) on its client's points."""
+        columns = [self._evaluate(centers[:, s], self.network.point_losses) for s in range(centers.shape[1])]
+        return torch.stack(columns, 1)
+
+    def nearest(self, centers: Tensor) -> Tensor:
+        """(point,) the center of least loss."""
+        return self.losses(centers).argmin(1)
+
+    def fractions(self, label: Tensor, clusters: int) -> Tensor:
+        """(client, cluster) the share of each label among a client's points."""
+        counts = torch.zeros(len(self), clusters, dtype=self.network.dtype, device=label.device)
+        counts.index_add_(0, self.points.owner, functional.one_hot(label, clusters).to(counts.dtype))
+        return counts / self.sizes[:, None]
+
+    def score(self, personal: Personal, points: Points | None = None) -> Scores:
+        """Loss, accuracy and macro-F1 of each client's model, on its own or on given points."""
+        cohort = self if points is None else replace(self, points=points)
+        parts = [
+            cohort._evaluate(personal.rows[:, k], cohort._outputs) for k in range(personal.rows.shape[1])
+        ]
+        return score_outputs(parts, personal.weights, cohort.points, self.network.loss, self.task)
+
+    def _outputs(self, row: Tensor, x: Tensor, _y: Tensor) -> Tensor:
+        return self.network.outputs(row, x)
+
+    def _evaluate(self, rows: Tensor, what: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Tensor:
+        """(point, ...) `what` of each client's row (client, width) on its points."""
+        points, network = self.points, self.network
+        with torch.no_grad():
+            if network.alone_in_evaluation or not (network.vectorised or is_shared(rows)):
+                return self._evaluate_alone(rows, what)
+            if is_shared(rows):  # one model for all: every client's points in one row of batches
+                batches = torch.split(
+                    torch.arange(len(points.at), device=points.at.device), self._points_at_once()
+                )
+                return torch.cat([what(rows[0], points.x[points.at[b]], points.y[b]) for b in batches])
+            return self._evaluate_together(rows, what)
+
+    def _evaluate_alone(self, rows: Tensor, what: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Tensor:
+        results = []
+        for i, at in enumerate(torch.split(self.points.at, self.sizes.tolist())):
+            begin, end = int(self.points.offset[i]), int(self.points.offset[i + 1])
+            results.append(what(rows[i], self.points.x[at], self.points.y[begin:end]))
+        return torch.cat(results)
+
+    def _evaluate_together(self, rows: Tensor, what: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Tensor:
+        results = []
+        longest = int(self.sizes.max())
+        at_once = max(1, self._points_at_once() // longest)
+        for clients in torch.split(torch.arange(len(self), device=self.at.device), at_once):
+            table, here = padded(self.points, clients)
+            x, y = self.points.x[self.points.at[table]], self.points.y[table]
+            results.append(vmap(what)(rows[clients], x, y)[here])
+        return torch.cat(results)
+
+    def _points_at_once(self) -> int:
+        size = torch.finfo(self.network.dtype).bits // 8
+        return max(1, self.network.memory_budget() // (2 * size * self.network.activations))
+
+
+def is_shared(rows: Tensor) -> bool:
+    """Is this one row, shown to every client? (An expanded tensor has stride 0.)"""
+    return len(rows) == 1 or rows.stride(0) == 0
+
+
+def mix_rows(weights: Tensor, centers: Tensor) -> Tensor:
+    """Σ_s weight·center / Σ_s weight: (client, cluster) and (client, cluster, width) to (client, width)."""
+    weights = weights / weights.sum(-1, keepdim=True)
+    return torch.einsum("ns,nsp->np", weights.to(centers.dtype), centers)
+
+
+def _columns(values: Tensor | None, lanes: int) -> Tensor | None:
+    if values is None:
+        return None
+    return values if values.dim() == 2 else values[:, None].expand(-1, lanes)
+
+
+def _longer(training: Training, times: float) -> Training:
+    if training.epochs is not None:
+        return replace(training, epochs=round(training.epochs * times))
+    return replace(training, steps=round((training.steps or 0) * times))

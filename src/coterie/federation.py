@@ -1,0 +1,151 @@
+"""The clients and their data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from coterie.errors import CoterieError
+
+Task = Literal["classification", "regression", "next-character"]
+
+
+@dataclass(frozen=True)
+class Points:
+    """The points of all clients, one client after another.
+
+    A point looks into the store `x`, so an image that many clients hold, perhaps under several labels, is
+    kept once.
+    """
+
+    x: Tensor  # (store, ...)
+    at: Tensor  # (point,) the row of x that a point is
+    y: Tensor  # (point, ...) what is to be predicted
+    offset: Tensor  # (client + 1,) client i has the points offset[i] to offset[i + 1]
+    component: Tensor | None = None  # (point,) the true distribution of a point, where it is known
+
+    @staticmethod
+    def of(clients: Sequence[tuple[Tensor, Tensor]], component: Sequence[Tensor] | None = None) -> Points:
+        """Points from one (x, y) per client."""
+        x = torch.cat([x for x, _ in clients])
+        y = torch.cat([y for _, y in clients])
+        sizes = torch.tensor([len(x) for x, _ in clients])
+        offset = torch.cat([torch.zeros(1, dtype=torch.long), sizes.cumsum(0)])
+        return Points(
+            x, torch.arange(len(x)), y, offset, None if component is None else torch.cat(list(component))
+        )
+
+    @property
+    def sizes(self) -> Tensor:
+        return self.offset.diff()
+
+    @property
+    def owner(self) -> Tensor:
+        """(point,) the position of the client that has it."""
+        return torch.repeat_interleave(
+            torch.arange(len(self.offset) - 1, device=self.offset.device), self.sizes
+        )
+
+    def to(self, device: torch.device, dtype: torch.dtype) -> Points:
+        """On a device, with floating numbers in `dtype`."""
+
+        def move(t: Tensor) -> Tensor:
+            return t.to(device, dtype) if t.is_floating_point() else t.to(device)
+
+        component = None if self.component is None else self.component.to(device)
+        return Points(move(self.x), self.at.to(device), move(self.y), self.offset.to(device), component)
+
+    def take(self, clients: Tensor) -> Points:
+        """The points of some clients, in their order; the store is shared."""
+        sizes = self.sizes[clients]
+        offset = torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
+        shift = torch.repeat_interleave(self.offset[clients] - offset[:-1], sizes)
+        points = torch.arange(int(offset[-1]), device=self.at.device) + shift
+        component = None if self.component is None else self.component[points]
+        return Points(self.x, self.at[points], self.y[points], offset, component)
+
+
+@dataclass(frozen=True)
+class Federation:
+    """Every client's own data, and what is known of where it came from.
+
+    `distributions` holds, for each hidden distribution that is known, points drawn from it alone: they score
+    the centers and are never trained on.
+    """
+
+    ids: tuple[str, ...]
+    train: Points
+    test: Points | None = None
+    task: Task = "classification"
+    n_outputs: int = 1  # classes, or numbers to predict
+    distributions: tuple[tuple[Tensor, Tensor], ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        check(self)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def mixture(self) -> Tensor | None:
+        """(client, distribution): the true share of each distribution in a client's training data."""
+        if self.train.component is None:
+            return None
+        n = max(len(self.distributions), int(self.train.component.max()) + 1)
+        counts = torch.zeros(len(self), n, dtype=torch.float64)
+        counts.index_put_(
+            (self.train.owner, self.train.component), torch.ones((), dtype=torch.float64), accumulate=True
+        )
+        return counts / counts.sum(1, keepdim=True)
+
+    def permuted(self, order: Sequence[int]) -> Federation:
+        """The same clients in another order."""
+        at = torch.as_tensor(order)
+        test = None if self.test is None else self.test.take(at)
+        return replace(self, ids=tuple(self.ids[i] for i in order), train=self.train.take(at), test=test)
+
+
+def check(data: Federation) -> None:
+    """Refuse data that no run could use, naming the client."""
+    if not data.ids:
+        raise CoterieError(
+            "there are no clients; at least one client with at least one training point is needed"
+        )
+    if len(set(data.ids)) < len(data.ids):
+        twice = next(i for i in data.ids if data.ids.count(i) > 1)
+        raise CoterieError(f"two clients have the id {twice!r}; ids must differ")
+    for name, points in (("training", data.train), ("test", data.test)):
+        if points is not None:
+            _check_points(data, name, points)
+
+
+def _check_points(data: Federation, name: str, points: Points) -> None:
+    empty = (points.sizes == 0).nonzero()
+    if len(empty) and name == "training":
+        raise CoterieError(f"client {data.ids[int(empty[0])]!r} has no {name} points; at least one is needed")
+
+    def refuse(bad: Tensor, what: str, allowed: str) -> None:
+        if bad.any():
+            point = int(bad.nonzero()[0])
+            client = int(points.owner[point])
+            where = f"client {data.ids[client]!r}, {name} point {point - int(points.offset[client])}"
+            raise CoterieError(f"{where}: {what}; {allowed}")
+
+    bad_x = ~torch.isfinite(points.x).flatten(1).all(1) if points.x.is_floating_point() else None
+    if bad_x is not None:
+        refuse(bad_x[points.at], "an input is not a finite number", "NaN and infinity are not allowed")
+    flat_y = points.y.reshape(len(points.y), -1)
+    if data.task == "regression":
+        refuse(
+            ~torch.isfinite(flat_y).all(1),
+            "the target is not a finite number",
+            "NaN and infinity are not allowed",
+        )
+    else:
+        bad_y = (flat_y < 0).any(1) | (flat_y >= data.n_outputs).any(1)
+        worst = flat_y[bad_y][0].tolist() if bad_y.any() else None
+        refuse(bad_y, f"label {worst}", f"labels are whole numbers from 0 to {data.n_outputs - 1}")

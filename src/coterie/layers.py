@@ -1,0 +1,123 @@
+"""The two layers that must know more than their input to be right for many clients at once.
+
+Dropout must draw its mask from a key, not from a position in a batch; batch norm must leave padding out of its
+statistics and hand its new statistics back instead of writing them. `prepare` puts these two in place of
+PyTorch's; what they need for a step arrives as buffers, so it can differ from client to client under vmap.
+"""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from coterie.chance import mix, uniform
+from coterie.errors import CoterieError
+
+
+class KeyedDropout(nn.Module):
+    """Dropout whose mask is a hash of (key of the step, layer, element)."""
+
+    key: Tensor
+
+    def __init__(self, p: float, layer: int, whole_channels: bool):
+        super().__init__()
+        self.p, self.layer, self.whole_channels = p, layer, whole_channels
+        self.register_buffer("key", torch.zeros((), dtype=torch.int64), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training or self.p == 0:
+            return x
+        if self.p == 1:
+            return torch.zeros_like(x)
+        shape = x.shape[:2] + (1,) * (x.dim() - 2) if self.whole_channels else x.shape
+        element = torch.arange(shape.numel(), device=x.device).view(shape)
+        keep = uniform(mix(self.key, self.layer, element)) >= self.p
+        return x * keep.to(x.dtype) / (1 - self.p)
+
+
+class MaskedBatchNorm(nn.Module):
+    """Batch norm over the points that exist; the new running statistics are left in `after`."""
+
+    mask: Tensor
+    running_mean: Tensor | None
+    running_var: Tensor | None
+
+    def __init__(self, old: _BatchNorm):
+        super().__init__()
+        if old.track_running_stats and old.momentum is None:
+            raise CoterieError(
+                "batch norm with momentum=None cannot be averaged over clients; give it a momentum"
+            )
+        self.eps, self.momentum = old.eps, old.momentum or 0.0
+        self.weight, self.bias = old.weight, old.bias
+        self.register_buffer("running_mean", old.running_mean)
+        self.register_buffer("running_var", old.running_var)
+        self.register_buffer("mask", torch.ones(1), persistent=False)
+        self.after: tuple[Tensor, Tensor] | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.after = None
+        if not self.training and self.running_mean is not None:
+            return functional.batch_norm(
+                x, self.running_mean, self.running_var, self.weight, self.bias, False, 0.0, self.eps
+            )
+        across = [0, *range(2, x.dim())]
+        channels = (1, -1) + (1,) * (x.dim() - 2)
+        mask = self.mask.view((-1, *(1,) * (x.dim() - 1))).to(x.dtype)
+        each = (mask.expand(x.shape[0], *mask.shape[1:])).sum() * x.shape[2:].numel()
+        mean = (x * mask).sum(across) / each
+        centred = x - mean.view(channels)
+        variance = (centred.square() * mask).sum(across) / each
+        if self.training and self.running_mean is not None and self.running_var is not None:
+            unbiased = variance * each / (each - 1)
+            old, new = 1 - self.momentum, self.momentum
+            self.after = (old * self.running_mean + new * mean, old * self.running_var + new * unbiased)
+        x = centred * torch.rsqrt(variance + self.eps).view(channels)
+        if self.weight is not None:
+            x = x * self.weight.view(channels) + self.bias.view(channels)
+        return x
+
+
+class Prepared:
+    """A copy of the user's module with the two layers in place, and how to speak to them."""
+
+    def __init__(self, module: nn.Module):
+        self.module = copy.deepcopy(module)
+        self.dropouts: list[str] = []
+        self.norms: list[str] = []
+        for name, layer in list(self.module.named_modules()):
+            if isinstance(layer, nn.Dropout | nn.Dropout1d | nn.Dropout2d | nn.Dropout3d):
+                whole = not isinstance(layer, nn.Dropout)
+                self._replace(name, KeyedDropout(layer.p, len(self.dropouts), whole))
+                self.dropouts.append(name)
+            elif isinstance(layer, nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d):
+                self._replace(name, MaskedBatchNorm(layer))
+                self.norms.append(name)
+
+    def _replace(self, name: str, layer: nn.Module) -> None:
+        parent, _, child = name.rpartition(".")
+        setattr(self.module.get_submodule(parent), child, layer)
+
+    def context(self, key: Tensor, mask: Tensor) -> dict[str, Tensor]:
+        """What the layers need for one step, as named buffers."""
+        named = {_join(n, "key"): key for n in self.dropouts}
+        named.update({_join(n, "mask"): mask for n in self.norms})
+        return named
+
+    def after(self) -> dict[str, Tensor]:
+        """The running statistics that the last forward pass left."""
+        named: dict[str, Tensor] = {}
+        for name in self.norms:
+            layer = self.module.get_submodule(name)
+            if isinstance(layer, MaskedBatchNorm) and layer.after is not None:
+                named[_join(name, "running_mean")], named[_join(name, "running_var")] = layer.after
+                layer.after = None
+        return named
+
+
+def _join(layer: str, name: str) -> str:
+    return f"{layer}.{name}" if layer else name

@@ -1,0 +1,108 @@
+"""Models as rows: one flat vector per model, so that N models are a matrix."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from coterie.chance import mix
+from coterie.errors import CoterieError
+
+Build = Callable[[], nn.Module]
+
+
+@dataclass(frozen=True)
+class Slot:
+    """Where one tensor of the module lies in its part of the row."""
+
+    name: str
+    shape: torch.Size
+    start: int
+    stop: int
+
+
+class Rows:
+    """Turns a module into a row and back.
+
+    A row holds the trained parameters first; behind them, as its tail, what is averaged but not trained:
+    frozen parameters and floating buffers (batch-norm statistics). Whole-number buffers are not part of it;
+    tied parameters appear once. Optimizers, pulls and distances look at the parameter columns only.
+    """
+
+    def __init__(self, module: nn.Module):
+        self.template = module
+        trained = {n: p for n, p in module.named_parameters() if p.requires_grad}
+        frozen = {n: p for n, p in module.named_parameters() if not p.requires_grad}
+        kept = module.state_dict().keys()
+        buffers = {n: b for n, b in module.named_buffers() if b.is_floating_point() and n in kept}
+        if not trained:
+            raise CoterieError("the model has no trainable parameters; at least one is needed")
+        self.parameters = _slots(trained)
+        self.tail = _slots({**frozen, **buffers})
+        self.n_parameters = self.parameters[-1].stop
+        self.width = self.n_parameters + (self.tail[-1].stop if self.tail else 0)
+
+    def row_of(self, module: nn.Module) -> Tensor:
+        """(width,) the numbers of a module of this shape."""
+        values = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+        return torch.cat([values[slot.name].detach().reshape(-1) for slot in (*self.parameters, *self.tail)])
+
+    def views(self, parameters: Tensor, tail: Tensor) -> dict[str, Tensor]:
+        """The two parts of a row as the module's named tensors, without copying."""
+        named = {s.name: parameters[s.start : s.stop].view(s.shape) for s in self.parameters}
+        named.update({s.name: tail[s.start : s.stop].view(s.shape) for s in self.tail})
+        return named
+
+    def split(self, row: Tensor) -> tuple[Tensor, Tensor]:
+        return row[..., : self.n_parameters], row[..., self.n_parameters :]
+
+    def module_of(self, row: Tensor) -> nn.Module:
+        """A module of the user's own class that holds this row."""
+        module = copy.deepcopy(self.template)
+        values = self.views(*self.split(row.detach().clone()))
+        module.load_state_dict({**module.state_dict(), **values})
+        return module.eval()
+
+
+def _slots(named: dict[str, Tensor]) -> list[Slot]:
+    slots, start = [], 0
+    for name, tensor in named.items():
+        slots.append(Slot(name, tensor.shape, start, start + tensor.numel()))
+        start += tensor.numel()
+    return slots
+
+
+def factory(model: nn.Module | Build) -> Build:
+    """A way to make fresh copies of the user's model, each newly initialised."""
+    if not isinstance(model, nn.Module):
+        return model
+    own = [m for m in model.modules() if any(True for _ in m.parameters(recurse=False))]
+    stuck = [type(m).__name__ for m in own if not hasattr(m, "reset_parameters")]
+    if stuck:
+        raise CoterieError(
+            f"the model's {stuck[0]} has parameters but no reset_parameters(), so new random starts cannot be "
+            "drawn from it; pass the class or a function that builds the model instead"
+        )
+
+    def build() -> nn.Module:
+        fresh = copy.deepcopy(model)
+        for module in fresh.modules():
+            if hasattr(module, "reset_parameters"):
+                module.reset_parameters()
+        return fresh
+
+    return build
+
+
+def build_seeded(build: Build, seed: int, purpose: str) -> nn.Module:
+    """A model whose random initialisation depends on seed and purpose alone."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(int(mix(seed, "initial", purpose)))
+        module = build()
+    if not isinstance(module, nn.Module):
+        raise CoterieError(f"the model is a {type(module).__name__}; it must be an nn.Module or build one")
+    return module

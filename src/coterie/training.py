@@ -1,0 +1,97 @@
+"""How a client trains: optimizer, batches, length, and the learning rate over the rounds."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from coterie.errors import CoterieError, require
+
+
+@dataclass(frozen=True)
+class Training:
+    """Settings of the local problem, shared by all clients and algorithms."""
+
+    optimizer: Literal["sgd", "adam", "adamw"] = "sgd"
+    rate: float = 0.1  # learning rate η
+    momentum: float = 0.0  # sgd
+    nesterov: bool = False  # sgd
+    weight_decay: float = 0.0  # added to the gradient; adamw: decoupled
+    betas: tuple[float, float] = (0.9, 0.999)  # adam, adamw
+    epsilon: float = 1e-8  # adam, adamw
+    batch: int | None = 10  # points a step; None: all
+    epochs: int | None = 1  # passes over the data a round ...
+    steps: int | None = None  # ... or this many steps, with epochs = None
+    shuffle: bool = True  # a new order every epoch
+    keep: bool = False  # keep the optimizer's state from round to round
+    schedule: Literal["constant", "exponential", "step", "cosine"] = "constant"
+    decay: float = 1.0  # exponential, step: the rate is multiplied by this ...
+    every: int = 1  # ... each so many rounds (exponential: smoothly)
+
+    def __post_init__(self) -> None:
+        require(self.rate > 0 and math.isfinite(self.rate), "training.rate", self.rate, "a number above 0")
+        require(0 <= self.momentum < 1, "training.momentum", self.momentum, "0 or more and below 1")
+        require(self.weight_decay >= 0, "training.weight_decay", self.weight_decay, "0 or more")
+        require(
+            self.batch is None or self.batch >= 1,
+            "training.batch",
+            self.batch,
+            "1 or more, or None for all points",
+        )
+        require(self.epochs is None or self.epochs >= 0, "training.epochs", self.epochs, "0 or more")
+        require(self.steps is None or self.steps >= 0, "training.steps", self.steps, "0 or more")
+        require(0 < self.decay <= 1, "training.decay", self.decay, "above 0 and at most 1")
+        require(self.every >= 1, "training.every", self.every, "1 or more")
+        require(self.epsilon > 0, "training.epsilon", self.epsilon, "above 0")
+        require(
+            all(0 <= b < 1 for b in self.betas), "training.betas", self.betas, "two numbers from 0 to below 1"
+        )
+        if (self.epochs is None) == (self.steps is None):
+            raise CoterieError("training has epochs and steps both set or both unset; set one of them")
+        if self.nesterov and not self.momentum:
+            raise CoterieError(
+                "training.nesterov is true but training.momentum is 0; nesterov needs momentum above 0"
+            )
+
+    def rate_at(self, round: int, rounds: int) -> float:
+        """The learning rate of a round, out of so many."""
+        if self.schedule == "exponential":
+            return self.rate * self.decay ** (round / self.every)
+        if self.schedule == "step":
+            return self.rate * self.decay ** (round // self.every)
+        if self.schedule == "cosine":
+            return self.rate * 0.5 * (1 + math.cos(math.pi * round / max(1, rounds)))
+        return self.rate
+
+    def slots(self) -> tuple[str, ...]:
+        """What the optimizer remembers of each parameter."""
+        if self.optimizer == "sgd":
+            return ("momentum",) if self.momentum else ()
+        return ("first", "second")
+
+
+def update(
+    training: Training, rate: float, step: Tensor, rows: Tensor, gradient: Tensor, memory: dict[str, Tensor]
+) -> Tensor:
+    """One optimizer step of many rows: their new values; `memory` is changed in place.
+
+    As torch.optim does it, with `step` (row, 1) counting from 1 for each row by itself.
+    """
+    if training.weight_decay and training.optimizer != "adamw":
+        gradient = gradient + training.weight_decay * rows
+    if training.optimizer == "sgd":
+        if training.momentum:
+            velocity = memory["momentum"].mul_(training.momentum).add_(gradient)
+            gradient = gradient + training.momentum * velocity if training.nesterov else velocity
+        return rows - rate * gradient
+    if training.weight_decay and training.optimizer == "adamw":
+        rows = rows * (1 - rate * training.weight_decay)
+    beta1, beta2 = training.betas
+    first = memory["first"].mul_(beta1).add_(gradient, alpha=1 - beta1)
+    second = memory["second"].mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
+    root = torch.sqrt(second) / torch.sqrt(1 - beta2**step) + training.epsilon
+    return rows - (rate / (1 - beta1**step)) * first / root

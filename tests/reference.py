@@ -1,0 +1,74 @@
+"""The plain sequential way: one client after another, torch.optim, the user's own module, no padding."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from coterie.chance import mix
+from coterie.network import Network
+from coterie.training import Training
+
+
+@dataclass
+class Client:
+    x: Tensor
+    y: Tensor
+    key: Tensor
+    exists: Tensor | None = None
+    weight: Tensor | None = None
+
+
+def optimizer(training: Training, module: nn.Module, rate: float) -> torch.optim.Optimizer:
+    if training.optimizer == "sgd":
+        return torch.optim.SGD(
+            module.parameters(),
+            rate,
+            training.momentum,
+            weight_decay=training.weight_decay,
+            nesterov=training.nesterov,
+        )
+    kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[training.optimizer]
+    return kind(
+        module.parameters(), rate, training.betas, eps=training.epsilon, weight_decay=training.weight_decay
+    )
+
+
+def train(
+    network: Network,
+    training: Training,
+    client: Client,
+    start: Tensor,
+    anchor: Tensor | None = None,
+    pull: float = 0,
+) -> Tensor:
+    """The client's row after its local problem, from the sequential loop."""
+    module = network.rows.module_of(start).train()
+    solver = optimizer(training, module, training.rate)
+    old = None if anchor is None else list(network.rows.module_of(anchor).parameters())
+    there = torch.arange(len(client.x)) if client.exists is None else client.exists.nonzero()[:, 0]
+    weight = torch.ones(len(client.x), dtype=start.dtype) if client.weight is None else client.weight
+    scale = weight / weight[there].mean()
+    batch = training.batch or len(there)
+    epoch = step = 0
+    steps = training.steps if training.steps is not None else training.epochs * -(-len(there) // batch)
+    while step < steps:
+        order = there
+        if training.shuffle:
+            order = there[mix(client.key, "order", epoch, there).argsort()]
+        for part in order.split(batch):
+            if step == steps:
+                break
+            solver.zero_grad()
+            losses = network.loss(module(client.x[part]), client.y[part])
+            objective = (losses * scale[part]).mean()
+            if old is not None:
+                pairs = zip(module.parameters(), old, strict=True)
+                objective = objective + pull / 2 * sum(((p - a.detach()) ** 2).sum() for p, a in pairs)
+            objective.backward()
+            solver.step()
+            step += 1
+        epoch += 1
+    return network.rows.row_of(module)

@@ -1,0 +1,315 @@
+"""The engine computes what the sequential loop computes."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from coterie import network as networks
+from coterie.chance import id_keys
+from coterie.cohort import Cohort, Personal
+from coterie.errors import CoterieError
+from coterie.federation import Points
+from coterie.network import Network
+from coterie.training import Training
+from tests.reference import Client, train
+
+F64 = torch.float64
+
+
+class CharLSTM(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.letters = nn.Embedding(12, 5)
+        self.memory = nn.LSTM(5, 7, batch_first=True)
+        self.out = nn.Linear(7, 12)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.out(self.memory(self.letters(x))[0])
+
+
+def cnn(norm: bool) -> nn.Module:
+    # No bias before a norm: its gradient is zero but for rounding, which Adam would blow up.
+    layers = [nn.Conv2d(1, 3, 3, bias=not norm), *([nn.BatchNorm2d(3)] if norm else []), nn.ReLU(), nn.MaxPool2d(2)]
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(3 * 9, 4))
+
+
+MODELS = {
+    "linear": (lambda: nn.Linear(6, 1, bias=False), networks.squared_error),
+    "mlp": (lambda: nn.Sequential(nn.Linear(6, 9), nn.Tanh(), nn.Linear(9, 4)), networks.cross_entropy),
+    "cnn": (lambda: cnn(False), networks.cross_entropy),
+    "cnn with batch norm": (lambda: cnn(True), networks.cross_entropy),
+    "char-lstm": (CharLSTM, networks.next_character),
+}
+TASKS = {
+    networks.squared_error: "regression",
+    networks.cross_entropy: "classification",
+    networks.next_character: "next-character",
+}
+
+
+def data(name: str, n: int, seed: int) -> tuple[Tensor, Tensor]:
+    g = torch.Generator().manual_seed(seed)
+    if name == "char-lstm":
+        text = torch.randint(0, 12, (n, 9), generator=g)
+        return text[:, :-1], text[:, 1:]
+    x = torch.randn(n, *((1, 8, 8) if name.startswith("cnn") else (6,)), generator=g, dtype=F64)
+    if name == "linear":
+        return x, torch.randn(n, generator=g, dtype=F64)
+    return x, torch.randint(0, 4, (n,), generator=g)
+
+
+def federated(name: str, sizes: list[int], training: Training, chunk: int | None = None) -> Cohort:
+    build, loss = MODELS[name]
+    network = Network(build, loss, device=torch.device("cpu"), dtype=F64, chunk=chunk)
+    clients = [data(name, n, i) for i, n in enumerate(sizes)]
+    network.probe(*(t[:4] for t in max(clients, key=lambda c: len(c[0]))))
+    keys = id_keys(str(i) for i in range(len(sizes)))
+    return Cohort.whole(network, training, Points.of(clients), keys, TASKS[loss], seed=5)
+
+
+def starts(cohort: Cohort) -> Tensor:
+    return torch.stack([cohort.network.initial(f"start {i}") for i in range(len(cohort))])
+
+
+def sequential(
+    cohort: Cohort, start: Tensor, anchor: Tensor | None = None, pull: float = 0, **per_point
+) -> Tensor:
+    points, keys, rows = cohort.points, cohort.key("train"), []
+    for i in range(len(cohort)):
+        own = slice(int(points.offset[i]), int(points.offset[i + 1]))
+        extra = {name: value[own] for name, value in per_point.items()}
+        client = Client(points.x[points.at[own]], points.y[own], keys[i], **extra)
+        rows.append(
+            train(
+                cohort.network, cohort.training, client, start[i], None if anchor is None else anchor[i], pull
+            )
+        )
+    return torch.stack(rows)
+
+
+SGD = Training(rate=0.05, batch=5, epochs=2)
+SETTINGS = {
+    "sgd": SGD,
+    "momentum": Training(rate=0.02, momentum=0.9, weight_decay=0.01, nesterov=True, batch=4, epochs=2),
+    "adam": Training(optimizer="adam", rate=0.01, weight_decay=0.1, batch=5, epochs=2),
+    "adamw": Training(optimizer="adamw", rate=0.01, weight_decay=0.1, batch=None, epochs=3),
+    "steps, unshuffled": Training(rate=0.05, batch=3, epochs=None, steps=7, shuffle=False),
+}
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_equal_to_the_sequential_loop(model: str, setting: str) -> None:
+    cohort = federated(model, [7, 50, 1, 12, 23], SETTINGS[setting])
+    assert cohort.network.vectorised
+    start = starts(cohort)
+    expected = sequential(cohort, start)
+    assert not torch.allclose(expected, start, atol=1e-4)
+    torch.testing.assert_close(cohort.solve(start), expected, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_masks_weights_and_pull(model: str) -> None:
+    cohort = federated(model, [9, 31, 2, 14], SGD)
+    start, anchor = starts(cohort), starts(cohort).flip(0)
+    total = len(cohort.points.at)
+    g = torch.Generator().manual_seed(0)
+    exists = torch.rand(total, generator=g) < 0.6
+    exists[cohort.points.offset[:-1]] = True
+    weight = torch.rand(total, generator=g, dtype=F64)
+    got = cohort.solve(start, points=exists, weight=weight, anchor=anchor, pull=0.7)
+    expected = sequential(cohort, start, anchor, 0.7, exists=exists, weight=weight)
+    torch.testing.assert_close(got, expected, rtol=0, atol=1e-10)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    sizes=st.lists(st.integers(1, 40), min_size=1, max_size=6),
+    batch=st.one_of(st.none(), st.integers(1, 12)),
+    chunk=st.integers(1, 6),
+)
+def test_any_sizes_any_chunks(sizes: list[int], batch: int | None, chunk: int) -> None:
+    cohort = federated("mlp", sizes, Training(rate=0.05, batch=batch, epochs=2), chunk=chunk)
+    start = starts(cohort)
+    torch.testing.assert_close(cohort.solve(start), sequential(cohort, start), rtol=0, atol=1e-10)
+
+
+def test_a_client_of_7_points_beside_one_of_500() -> None:
+    cohort = federated("mlp", [7, 500], Training(rate=0.05, batch=10, epochs=1, momentum=0.5))
+    start = starts(cohort)
+    torch.testing.assert_close(cohort.solve(start), sequential(cohort, start), rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("model", ["mlp", "cnn with batch norm"])
+def test_order_of_clients_does_not_matter(model: str) -> None:
+    cohort = federated(model, [7, 20, 12], SGD)
+    start = starts(cohort)
+    order = torch.tensor([2, 0, 1])
+    torch.testing.assert_close(
+        cohort.take(order).solve(start[order]), cohort.solve(start)[order], rtol=0, atol=1e-12
+    )
+
+
+def test_one_problem_per_cluster() -> None:
+    cohort = federated("mlp", [7, 20], SGD)
+    start = torch.stack([starts(cohort), starts(cohort).flip(0)], 1)
+    weight = torch.rand(27, 2, generator=torch.Generator().manual_seed(1), dtype=F64)
+    got = cohort.solve(start, weight=weight)
+    for s in range(2):
+        torch.testing.assert_close(
+            got[:, s], cohort.solve(start[:, s], weight=weight[:, s]), rtol=0, atol=1e-12
+        )
+
+
+def test_no_points_leave_the_row_alone() -> None:
+    cohort = federated("mlp", [3, 4], SGD)
+    start = starts(cohort)
+    exists = torch.tensor([False] * 3 + [True] * 4)
+    got = cohort.solve(start, points=exists)
+    assert torch.equal(got[0], start[0])
+    assert not torch.equal(got[1], start[1])
+
+
+def test_kept_optimizer_goes_on_where_it_was() -> None:
+    """Two rounds of one unshuffled full-batch step with Adam kept are one round of two steps."""
+    once = Training(optimizer="adam", rate=0.01, batch=None, epochs=1, keep=True)
+    twice = Training(optimizer="adam", rate=0.01, batch=None, epochs=2)
+    cohort, longer = federated("mlp", [7, 20], once), federated("mlp", [7, 20], twice)
+    start = starts(cohort)
+    torch.testing.assert_close(cohort.solve(cohort.solve(start)), longer.solve(start), rtol=0, atol=1e-12)
+
+
+def test_losses_by_concatenation_equal_those_by_client() -> None:
+    cohort = federated("cnn with batch norm", [5, 9, 2], SGD)
+    centers = starts(cohort)[:2]
+    shared = cohort.losses(centers.expand(3, 2, -1))
+    own = cohort.losses(centers.repeat(3, 1, 1))
+    assert shared.shape == (16, 2)
+    torch.testing.assert_close(shared, own, rtol=0, atol=1e-12)
+    module = cohort.network.rows.module_of(centers[1])
+    expected = nn.functional.cross_entropy(module(cohort.points.x), cohort.points.y, reduction="none")
+    torch.testing.assert_close(shared[:, 1], expected.detach(), rtol=0, atol=1e-12)
+
+
+class Branching(nn.Module):
+    """What vmap cannot take: Python that looks at the numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.line = nn.Linear(6, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.line(x)
+        return y * 2 if y.sum().item() > 0 else y
+
+
+class FunctionalDropout(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.line = nn.Linear(6, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.line(nn.functional.dropout(x, 0.5, self.training))
+
+
+class OwnBatchNorm(nn.Module):
+    """A layer of the user's that couples the points of a batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.line = nn.Linear(6, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.line(x - x.mean(0) if self.training else x)
+
+
+def cohort_of(build, sizes: list[int], training: Training, chunk: int | None = None) -> Cohort:
+    network = Network(build, networks.cross_entropy, device=torch.device("cpu"), dtype=F64, chunk=chunk)
+    clients = [data("mlp", n, i) for i, n in enumerate(sizes)]
+    network.probe(*(t[:4] for t in clients[0]))
+    return Cohort.whole(
+        network, training, Points.of(clients), id_keys(map(str, range(len(sizes)))), "classification", seed=5
+    )
+
+
+@pytest.mark.parametrize("build", [Branching, OwnBatchNorm])
+def test_what_cannot_be_vectorised_is_computed_one_by_one(build, caplog: pytest.LogCaptureFixture) -> None:
+    cohort = cohort_of(build, [7, 12], SGD)
+    assert not cohort.network.vectorised
+    assert len(caplog.records) == 1
+    assert "one by one" in caplog.text
+    start = starts(cohort)
+    torch.testing.assert_close(cohort.solve(start), sequential(cohort, start), rtol=0, atol=1e-10)
+
+
+def with_dropout() -> nn.Module:
+    return nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.5), nn.Linear(8, 4))
+
+
+@pytest.mark.parametrize(("build", "vectorised"), [(with_dropout, True), (FunctionalDropout, False)])
+def test_dropout_depends_on_the_client_not_on_its_place(build, vectorised: bool) -> None:
+    cohort, small = (cohort_of(build, [7, 12, 9], SGD, chunk) for chunk in (None, 1))
+    assert cohort.network.vectorised is vectorised
+    start = starts(cohort)
+    got = cohort.solve(start)
+    torch.testing.assert_close(got, small.solve(start), rtol=0, atol=1e-12)
+    order = torch.tensor([1, 2, 0])
+    torch.testing.assert_close(cohort.take(order).solve(start[order]), got[order], rtol=0, atol=1e-12)
+
+
+def test_dropout_drops_the_share_it_should_and_not_in_use() -> None:
+    network = Network(
+        lambda: nn.Sequential(nn.Dropout(0.3), nn.Linear(5000, 1)), networks.squared_error, dtype=F64
+    )
+    layer, x = network.module[0], torch.ones(4, 5000, dtype=F64)
+    layer.train()
+    y = layer(x)
+    assert set(y.unique().tolist()) == {0.0, 1 / 0.7}
+    assert abs((y == 0).double().mean() - 0.3) < 0.02
+    assert not torch.equal(y[0], y[1])
+    layer.eval()
+    assert torch.equal(layer(x), x)
+
+
+def test_vectorised_dropout_equals_the_plain_loop() -> None:
+    cohort, loop = (cohort_of(with_dropout, [7, 12], SGD) for _ in range(2))
+    loop.network.vectorised = False
+    start = starts(cohort)
+    torch.testing.assert_close(cohort.solve(start), loop.solve(start), rtol=0, atol=1e-12)
+
+
+def test_batch_norm_refuses_a_batch_of_one_value() -> None:
+    def flat() -> nn.Module:
+        return nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Linear(8, 4))
+
+    with pytest.raises(CoterieError, match="batch of a single point"):
+        cohort = cohort_of(flat, [6, 12], SGD)
+        cohort.solve(starts(cohort))
+
+
+def test_scores_by_hand() -> None:
+    """Two clients, three classes; the row is the output itself."""
+    cohort = cohort_of(lambda: nn.Linear(6, 4), [4, 4], SGD)
+    x = torch.zeros(4, 6, dtype=F64)
+    points = Points.of([(x, torch.tensor([0, 0, 1, 2])), (x, torch.tensor([3, 3, 3, 3]))])
+    rows = torch.zeros(2, cohort.network.rows.width, dtype=F64)
+    rows[0, -4] = 9.0  # bias: always class 0
+    rows[1, -1] = 9.0  # always class 3
+    scores = cohort.score(Personal.single(rows), points)
+    assert scores.accuracy.tolist() == [0.5, 1.0]
+    torch.testing.assert_close(scores.f1, torch.tensor([2 * 2 / 6 / 3, 1.0], dtype=F64))
+
+
+def test_averaged_predictions_by_hand() -> None:
+    """Half a model that is sure of class 0 and half one that is sure of class 1."""
+    cohort = cohort_of(lambda: nn.Linear(6, 4), [2], SGD)
+    points = Points.of([(torch.zeros(2, 6, dtype=F64), torch.tensor([0, 1]))])
+    rows = torch.zeros(1, 2, cohort.network.rows.width, dtype=F64)
+    rows[0, 0, -4], rows[0, 1, -3] = 50.0, 50.0
+    scores = cohort.score(Personal(rows, torch.tensor([[0.75, 0.25]])), points)
+    expected = -(torch.tensor(0.75).log() + torch.tensor(0.25).log()) / 2
+    torch.testing.assert_close(scores.loss[0], expected.double(), rtol=1e-6, atol=0)

@@ -1,0 +1,76 @@
+"""Who takes part in a round, and whose messages arrive."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coterie.chance import id_keys
+from coterie.errors import CoterieError
+from coterie.participation import Participation
+
+KEYS = id_keys(f"client {i}" for i in range(50))
+
+
+def test_by_default_everyone_takes_part_and_nothing_is_lost() -> None:
+    assert Participation().present(KEYS, seed=0, round=0).all()
+    assert not Participation().dropped(KEYS, seed=0, round=0).any()
+
+
+@given(
+    fraction=st.floats(0.001, 1), n=st.integers(1, 50), seed=st.integers(0, 1000), round=st.integers(0, 1000)
+)
+@settings(deadline=None)
+def test_the_fraction_is_met_in_every_round(fraction: float, n: int, seed: int, round: int) -> None:
+    part = Participation(fraction)
+    invited = part.present(KEYS[:n], seed, round)
+    assert invited.dtype == torch.bool
+    assert int(invited.sum()) == part.n_invited(n)
+    assert abs(part.n_invited(n) - fraction * n) <= 0.5 or part.n_invited(n) == 1
+
+
+@given(order=st.permutations(range(50)), seed=st.integers(0, 1000), round=st.integers(0, 1000))
+@settings(max_examples=30, deadline=None)
+def test_permuting_clients_permutes_who_takes_part(order: list[int], seed: int, round: int) -> None:
+    part = Participation(fraction=0.4, absent=0.3, stragglers=0.3)
+    assert torch.equal(part.present(KEYS[order], seed, round), part.present(KEYS, seed, round)[order])
+    assert torch.equal(part.dropped(KEYS[order], seed, round), part.dropped(KEYS, seed, round)[order])
+
+
+def test_each_client_comes_as_often_as_asked() -> None:
+    part = Participation(fraction=0.4, absent=0.25, stragglers=0.1)
+    rounds = range(2000)
+    present = torch.stack([part.present(KEYS, 7, t) for t in rounds]).double().mean(0)
+    dropped = torch.stack([part.dropped(KEYS, 7, t) for t in rounds]).double().mean(0)
+    torch.testing.assert_close(present, torch.full_like(present, 0.4 * 0.75), atol=0.05, rtol=0)
+    torch.testing.assert_close(dropped, torch.full_like(dropped, 0.1), atol=0.05, rtol=0)
+
+
+def test_messages_are_lost_independently_of_who_comes() -> None:
+    part = Participation(absent=0.5, stragglers=0.5)
+    present = torch.stack([part.present(KEYS, 1, t) for t in range(400)])
+    dropped = torch.stack([part.dropped(KEYS, 1, t) for t in range(400)])
+    assert (present & dropped).double().mean().item() == pytest.approx(0.25, abs=0.02)
+
+
+def test_nobody_may_ever_come() -> None:
+    for round in range(20):
+        assert not Participation(absent=1.0).present(KEYS, seed=0, round=round).any()
+        assert Participation(stragglers=1.0).dropped(KEYS, seed=0, round=round).all()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"fraction": 0.0}, "participation fraction is 0.0; allowed is above 0 and at most 1"),
+        ({"fraction": 1.1}, "participation fraction is 1.1"),
+        ({"absent": -0.1}, "participation absent is -0.1; allowed is between 0 and 1"),
+        ({"stragglers": 2.0}, "participation stragglers is 2.0"),
+        ({"stragglers": float("nan")}, "participation stragglers is nan"),
+    ],
+)
+def test_wrong_settings_are_refused(wrong: dict[str, float], message: str) -> None:
+    with pytest.raises(CoterieError, match=message):
+        Participation(**wrong)
