@@ -33,7 +33,12 @@ class CharLSTM(nn.Module):
 
 def cnn(norm: bool) -> nn.Module:
     # No bias before a norm: its gradient is zero but for rounding, which Adam would blow up.
-    layers = [nn.Conv2d(1, 3, 3, bias=not norm), *([nn.BatchNorm2d(3)] if norm else []), nn.ReLU(), nn.MaxPool2d(2)]
+    layers = [
+        nn.Conv2d(1, 3, 3, bias=not norm),
+        *([nn.BatchNorm2d(3)] if norm else []),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+    ]
     return nn.Sequential(*layers, nn.Flatten(), nn.Linear(3 * 9, 4))
 
 

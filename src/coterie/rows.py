@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -68,7 +68,7 @@ class Rows:
         return module.eval()
 
 
-def _slots(named: dict[str, Tensor]) -> list[Slot]:
+def _slots(named: Mapping[str, Tensor]) -> list[Slot]:
     slots, start = [], 0
     for name, tensor in named.items():
         slots.append(Slot(name, tensor.shape, start, start + tensor.numel()))
@@ -91,8 +91,8 @@ def factory(model: nn.Module | Build) -> Build:
     def build() -> nn.Module:
         fresh = copy.deepcopy(model)
         for module in fresh.modules():
-            if hasattr(module, "reset_parameters"):
-                module.reset_parameters()
+            if callable(reset := getattr(module, "reset_parameters", None)):
+                reset()
         return fresh
 
     return build

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -60,12 +60,16 @@ class Training:
     def rate_at(self, round: int, rounds: int) -> float:
         """The learning rate of a round, out of so many."""
         if self.schedule == "exponential":
-            return self.rate * self.decay ** (round / self.every)
+            return self.rate * float(self.decay ** (round / self.every))
         if self.schedule == "step":
-            return self.rate * self.decay ** (round // self.every)
+            return self.rate * float(self.decay ** (round // self.every))
         if self.schedule == "cosine":
             return self.rate * 0.5 * (1 + math.cos(math.pi * round / max(1, rounds)))
         return self.rate
+
+    def lasting(self, epochs: int) -> Training:
+        """The same for so many epochs."""
+        return replace(self, epochs=epochs, steps=None)
 
     def slots(self) -> tuple[str, ...]:
         """What the optimizer remembers of each parameter."""

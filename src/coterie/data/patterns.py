@@ -40,7 +40,7 @@ def mixtures(pattern: str, clients: int, distributions: int, seed: int = 0) -> T
 def _halves(pattern: str, a: float, b: float, clients: int) -> Tensor:
     require(math.isclose(a + b, 100), "pattern", pattern, "two shares that add up to 100")
     in_first_half = torch.arange(clients) * 2 < clients
-    return torch.where(in_first_half, a / 100, b / 100).to(torch.float64)
+    return torch.tensor([b / 100, a / 100], dtype=torch.float64)[in_first_half.long()]
 
 
 def _random(clients: int, distributions: int, seed: int) -> Tensor:

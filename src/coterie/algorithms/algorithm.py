@@ -1,0 +1,97 @@
+"""What every algorithm is made of: train, tell, combine.
+
+An algorithm is a frozen dataclass of hyperparameters with both halves in one file. What its client methods
+return is exactly what crosses the wire. In a round, in this order:
+
+    ask      at the listener   who reports, if anybody
+    report   at the client     something cheap
+    plan     at the listener   who trains, and what each is offered
+    train    at the client     the local problem, and what is told of it
+    combine  at the listener   what was heard, into centers
+
+and, when models are wanted, `farewell` at the listener, then `importance`, `personal` and (once, at the end)
+`finish` at the client.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from coterie.cohort import Cohort, Personal
+from coterie.errors import CoterieError
+from coterie.listener import Heard, State
+from coterie.topology import Topology
+from coterie.wire import Fields, Mail
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """The base of all; its defaults are those of a single shared model."""
+
+    bibtex: ClassVar[str]
+    needs_server: ClassVar[bool] = False
+    exempt: ClassVar[dict[str, str]] = {}  # contract tests that cannot apply, with the reason
+
+    @classmethod
+    def title(cls) -> str:
+        return cls.__name__
+
+    def settings(self) -> dict[str, Any]:
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
+    def clusters(self) -> int:
+        return int(getattr(self, "n_clusters", 1))
+
+    def check(self, n_clients: int, topology: Topology) -> None:
+        """Refuse before the start what could not run."""
+        if self.clusters() < 1:
+            raise CoterieError(f"algorithm.n_clusters is {self.clusters()}; allowed is 1 or more")
+        if self.needs_server and not topology.is_server:
+            raise CoterieError(f"{self.title()} needs a server; it cannot run over a graph")
+
+    # at the listener
+
+    def begin(self, state: State) -> State:
+        """What the listener knows at first, besides centers."""
+        return state
+
+    def ask(self, state: State) -> Mail | None:
+        return None
+
+    def plan(self, state: State, reports: Mail | None) -> tuple[State, Mail]:
+        return state, state.offer(centers=state.centers)
+
+    def combine(self, state: State, heard: Heard) -> State:
+        raise NotImplementedError
+
+    def needed(self, heard: Heard) -> Tensor:
+        """(edge,) must the speaker's row go to this listener? Counts bytes sent from point to point."""
+        return torch.ones_like(heard.edges[0], dtype=torch.bool)
+
+    def farewell(self, state: State) -> Mail:
+        """What clients are sent when they are to make their personal models."""
+        return state.offer(centers=state.centers)
+
+    # at the client
+
+    def report(self, cohort: Cohort, offer: Mail) -> Fields:
+        raise NotImplementedError
+
+    def train(self, cohort: Cohort, offer: Mail) -> Fields:
+        raise NotImplementedError
+
+    def importance(self, cohort: Cohort, offer: Mail) -> Tensor:
+        """(client, cluster) the share of a client's points that each center fits best."""
+        return cohort.fractions(cohort.nearest(offer.centers), self.clusters())
+
+    def personal(self, cohort: Cohort, offer: Mail) -> Personal:
+        """The model that a client would use now."""
+        return Personal.single(offer.centers[:, 0])
+
+    def finish(self, cohort: Cohort, offer: Mail) -> Personal:
+        """The model that a client takes away at the end."""
+        return self.personal(cohort, offer)

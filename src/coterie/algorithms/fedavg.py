@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from coterie.algorithms.algorithm import Algorithm
+from coterie.cohort import Cohort
+from coterie.listener import Heard, State
+from coterie.wire import Fields, Mail
+
+
+@dataclass(frozen=True)
+class FedAvg(Algorithm):
+    """One model for all. McMahan et al., AISTATS 2017, Algorithm 1.
+
+    Told: my row and how many points I have. Kept: nothing.
+    Over a graph every client averages its own row with those of its neighbours.
+    """
+
+    weights: Literal["size", "equal"] = "size"  # n_k / n, or 1 / N
+
+    bibtex: ClassVar[str] = """@inproceedings{mcmahan2017communication,
+  title={Communication-Efficient Learning of Deep Networks from Decentralized Data},
+  author={McMahan, Brendan and Moore, Eider and Ramage, Daniel and Hampson, Seth and Arcas, Blaise Aguera y},
+  booktitle={AISTATS},
+  year={2017}
+}"""
+
+    # at the client
+    def train(self, cohort: Cohort, offer: Mail) -> Fields:
+        return {"row": cohort.solve(offer.centers[:, 0]), "size": cohort.sizes}
+
+    # at the listener
+    def combine(self, state: State, heard: Heard) -> State:
+        weight = heard.size if self.weights == "size" else heard.size.clamp(max=1)
+        return state.update(centers=heard.mean("row", weight[:, None], otherwise=state.centers))

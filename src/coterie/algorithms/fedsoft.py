@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Self
+
+import torch
+from torch import Tensor
+
+from coterie.algorithms.algorithm import Algorithm
+from coterie.cohort import Cohort, Personal, mix_rows
+from coterie.errors import CoterieError, require
+from coterie.listener import Heard, State
+from coterie.topology import Topology
+from coterie.wire import Fields, Mail
+
+
+@dataclass(frozen=True)
+class FedSoft(Algorithm):
+    """Soft clusters from one proximal problem per client. Ruan & Joe-Wong, AAAI 2022, Algorithm 1.
+
+    Told: the share of each cluster in my data and its size, every `refresh` rounds; my row, when drawn.
+    Kept: my row, which is also my personal model.
+    Choice: line 17 names no starting point; we start at the weighted center (`start="own"`: at my last row).
+    Choice: eq. (6) normalises over the set that it is used to draw; we take all clients.
+    Choice: over a graph everybody trains, anchored at its own centers, and a listener takes everyone heard,
+    weighted by share·size; there are no draws.
+    Differs: the published program starts at the client's last row, draws without replacement, smooths only
+    where the count is zero, keeps Adam's state between rounds and does not shuffle. The first three are
+    `as_published`; the last two are `Training(keep=True, shuffle=False)`.
+    """
+
+    n_clusters: int  # S
+    pull: float = 0.1  # λ, eq. (4)
+    draws: int | None = None  # K per cluster, line 16; None: 60 as in the paper, or all if there are fewer
+    refresh: int = 2  # τ, line 3
+    smoothing: float = 1e-4  # σ, line 10
+    start: Literal["center", "own"] = "center"
+    replacement: bool = True  # are the K draws independent?
+    smooth: Literal["small", "zero"] = "small"  # shares below σ become σ, or only those that are zero
+
+    bibtex: ClassVar[str] = """@inproceedings{ruan2022fedsoft,
+  title={FedSoft: Soft Clustered Federated Learning with Proximal Local Updating},
+  author={Ruan, Yichen and Joe-Wong, Carlee},
+  booktitle={AAAI},
+  year={2022}
+}"""
+
+    @classmethod
+    def as_published(cls, n_clusters: int, **settings: Any) -> Self:
+        """The options of the published program."""
+        return cls(n_clusters, **{"start": "own", "replacement": False, "smooth": "zero", **settings})
+
+    def __post_init__(self) -> None:
+        require(self.pull >= 0, "algorithm.pull", self.pull, "0 or more")
+        require(self.draws is None or self.draws >= 1, "algorithm.draws", self.draws, "1 or more")
+        require(self.refresh >= 1, "algorithm.refresh", self.refresh, "1 or more")
+        require(0 < self.smoothing < 1, "algorithm.smoothing", self.smoothing, "above 0 and below 1")
+
+    def check(self, n_clients: int, topology: Topology) -> None:
+        super().check(n_clients, topology)
+        if self.draws is not None and not topology.is_server:
+            raise CoterieError(
+                "algorithm.draws is given, but over a graph nobody is drawn; leave it out there"
+            )
+        if self.draws is not None and self.draws > n_clients:
+            raise CoterieError(
+                f"algorithm.draws is {self.draws}; allowed is 1 to {n_clients}, the number of clients"
+            )
+
+    # at the listener
+    def begin(self, state: State) -> State:
+        share = state.centers.new_full((state.n_clients, self.n_clusters), 1 / self.n_clusters)
+        size = torch.ones(state.n_clients, dtype=torch.long, device=share.device)
+        return state.update(share=share, size=size, drawn=torch.ones_like(share))
+
+    def ask(self, state: State) -> Mail | None:
+        return (
+            state.offer(centers=state.centers) if state.moment.round % self.refresh == 0 else None
+        )  # lines 3-4
+
+    def plan(self, state: State, reports: Mail | None) -> tuple[State, Mail]:
+        state = state.note(reports)  # line 13: else as before
+        if not state.at_server:
+            return state, state.offer(centers=state.centers, share=state.share)
+        weight = state.share * state.size[:, None]
+        chance = weight / weight.sum(0)  # eq. (6)
+        draws = self.draws or min(60, state.n_clients)
+        state = state.update(drawn=state.draw(chance, draws, self.replacement))  # line 16
+        return state, state.offer(to=state.drawn.any(1), centers=state.centers, share=state.share)
+
+    def combine(self, state: State, heard: Heard) -> State:
+        weight = state.drawn[heard.clients] if heard.at_server else heard.share * heard.size[:, None]
+        return state.update(centers=heard.mean("row", weight, otherwise=state.centers))  # line 18
+
+    # at the client
+    def report(self, cohort: Cohort, offer: Mail) -> Fields:
+        return {"share": self._smoothed(self.importance(cohort, offer)), "size": cohort.sizes}  # lines 5-10
+
+    def _smoothed(self, share: Tensor) -> Tensor:
+        if self.smooth == "zero":
+            return torch.where(share == 0, self.smoothing, share)
+        return share.clamp(min=self.smoothing)
+
+    def train(self, cohort: Cohort, offer: Mail) -> Fields:
+        anchor = mix_rows(offer.share, offer.centers)  # the S pulls of eq. (4) are one, toward Σu·c / Σu ...
+        pull = self.pull * offer.share.sum(1)  # ... of strength λ·Σu; eq. (5) is Σu = 1
+        start = anchor if self.start == "center" else cohort.recall("row", cohort.initial)
+        row = cohort.solve(start, anchor=anchor, pull=pull)  # line 17
+        cohort.keep("row", row)
+        return {"row": row, "share": offer.share, "size": cohort.sizes}
+
+    def personal(self, cohort: Cohort, offer: Mail) -> Personal:
+        if self.start == "own":
+            return Personal.single(cohort.recall("row", cohort.initial))
+        never_drawn = mix_rows(self.importance(cohort, offer), offer.centers)
+        return Personal.single(cohort.recall("row", never_drawn))

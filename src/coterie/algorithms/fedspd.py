@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn.functional import one_hot
+
+from coterie.algorithms.algorithm import Algorithm
+from coterie.cohort import Cohort, Personal, mix_rows
+from coterie.errors import require
+from coterie.listener import Heard, State
+from coterie.wire import Fields, Mail
+
+
+@dataclass(frozen=True)
+class FedSPD(Algorithm):
+    """Soft clusters with no server. Lin, Yağan & Joe-Wong, Algorithm 1.
+
+    Told: the cluster I drew and its row. Kept: nothing but my data; my centers are my listener's.
+    Choice: all clients begin at common random centers, so that cluster s means the same to all.
+    Choice: `align` files a row heard under the listener's center that it resembles most (section 6 names the
+    cosine similarity, not the rule). It is off by default: from common centers there is nothing to align.
+    Choice: at a server, which draws nothing itself, every cluster that was heard is averaged.
+    Differs: the published program splits clients into S groups instead of drawing by u, trains every cluster in
+    the first round, and aligns by the least similarity.
+    """
+
+    n_clusters: int  # S
+    final_epochs: int = 10  # τ_final, line 41
+    final_rate: float = 0.5  # times the learning rate, in the final phase
+    first_round: float = 2.0  # times the epochs, in the first round
+    align: bool = False
+
+    bibtex: ClassVar[str] = """@article{lin2024fedspd,
+  title={FedSPD: A Soft-clustering Approach for Personalized Decentralized Federated Learning},
+  author={Lin, I-Cheng and Yagan, Osman and Joe-Wong, Carlee},
+  journal={arXiv preprint arXiv:2410.18862},
+  year={2024}
+}"""
+
+    def __post_init__(self) -> None:
+        require(self.final_epochs >= 0, "algorithm.final_epochs", self.final_epochs, "0 or more")
+        require(self.final_rate > 0, "algorithm.final_rate", self.final_rate, "above 0")
+        require(self.first_round > 0, "algorithm.first_round", self.first_round, "above 0")
+
+    # at the client
+    def train(self, cohort: Cohort, offer: Mail) -> Fields:
+        label = cohort.nearest(offer.centers)  # lines 29-36, of the round before
+        drew = cohort.draw(cohort.fractions(label, self.n_clusters))  # line 14: with probability u_is
+        start = offer.centers[torch.arange(len(cohort)), drew]
+        own = label == drew[cohort.points.owner]  # the points of D_is
+        epochs = self.first_round if cohort.moment.round == 0 else 1.0
+        return {"drew": drew, "row": cohort.solve(start, points=own, epochs=epochs)}  # line 15
+
+    # at the listener
+    def combine(self, state: State, heard: Heard) -> State:
+        drew = one_hot(heard.drew, self.n_clusters)
+        if self.align:
+            alike = heard.cosines("row", state.centers, state.n_parameters)
+            weight = one_hot(alike.argmax(1), self.n_clusters)
+            mean = heard.mean("row", weight, otherwise=state.centers, per_edge=True)
+        else:
+            mean = heard.mean("row", drew, otherwise=state.centers)  # eq. (1)
+        if heard.at_server:
+            return state.update(centers=mean)
+        mine = heard.own(drew)[:, :, None] > 0  # line 24: only what I drew
+        return state.update(centers=torch.where(mine, mean, state.centers))
+
+    def needed(self, heard: Heard) -> Tensor:
+        if self.align:  # a row may be filed under another name
+            return super().needed(heard)
+        mine = heard.own(heard.drew + 1)  # 0: told nothing itself
+        listener, letter = heard.edges
+        return mine[listener] == heard.drew[letter] + 1  # section 6.3
+
+    # at the end, at the client
+    def personal(self, cohort: Cohort, offer: Mail) -> Personal:
+        return Personal.single(mix_rows(self.importance(cohort, offer), offer.centers))  # eq. (2), line 39
+
+    def finish(self, cohort: Cohort, offer: Mail) -> Personal:
+        mixed = self.personal(cohort, offer).rows[:, 0]
+        final = cohort.training.lasting(epochs=self.final_epochs)
+        return Personal.single(cohort.solve(mixed, training=final, rate=self.final_rate, purpose="final"))

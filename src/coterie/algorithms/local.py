@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from coterie.algorithms.algorithm import Algorithm
+from coterie.cohort import Cohort, Personal
+from coterie.listener import Heard, State
+from coterie.wire import Fields, Mail
+
+
+@dataclass(frozen=True)
+class Local(Algorithm):
+    """Every client trains alone, from the common random start.
+
+    Told: nothing. Kept: my row, which is my personal model.
+    """
+
+    bibtex: ClassVar[str] = ""
+
+    def plan(self, state: State, reports: Mail | None) -> tuple[State, Mail]:
+        return state, state.offer()
+
+    def combine(self, state: State, heard: Heard) -> State:
+        return state
+
+    def farewell(self, state: State) -> Mail:
+        return state.offer()
+
+    def train(self, cohort: Cohort, offer: Mail) -> Fields:
+        cohort.keep("row", cohort.solve(cohort.recall("row", cohort.initial)))
+        return {}
+
+    def importance(self, cohort: Cohort, offer: Mail) -> Tensor:
+        return cohort.initial.new_ones(len(cohort), 1)
+
+    def personal(self, cohort: Cohort, offer: Mail) -> Personal:
+        return Personal.single(cohort.recall("row", cohort.initial))

@@ -1,0 +1,162 @@
+"""The listener's half: what it knows, and what it heard.
+
+A server is one listener that hears every participant; a graph is N listeners, each hearing its neighbours and
+itself. Centers carry the listener axis first: (1, cluster, width) at a server, (client, cluster, width) in a
+graph. Everything else that a listener knows is per client, client axis first, in both.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from coterie.chance import gumbel, mix
+from coterie.cohort import Moment
+from coterie.wire import Mail
+
+warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
+
+
+@dataclass(frozen=True)
+class State:
+    """What the listeners know between rounds; checkpointed whole."""
+
+    centers: Tensor  # (listener, cluster, width)
+    keys: Tensor  # (client,) from the ids of the clients they know
+    n_parameters: int  # how many of a row's columns are parameters
+    at_server: bool
+    moment: Moment
+    fields: Mapping[str, Tensor] = field(default_factory=dict)  # (client, ...)
+
+    def __getattr__(self, name: str) -> Tensor:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        try:
+            return self.fields[name]
+        except KeyError:
+            raise AttributeError(f"the state has no {name!r}, only {sorted(self.fields)}") from None
+
+    @property
+    def n_clients(self) -> int:
+        return len(self.keys)
+
+    def update(self, centers: Tensor | None = None, **changed: Tensor) -> State:
+        centers = self.centers if centers is None else centers
+        return replace(self, centers=centers, fields={**self.fields, **changed})
+
+    def note(self, reports: Mail | None) -> State:
+        """Remember what clients reported; for the others it stays as it was."""
+        if reports is None or not len(reports):
+            return self
+        changed = {}
+        for name, told in reports.fields.items():
+            changed[name] = self.fields[name].clone()
+            changed[name][reports.clients] = told
+        return self.update(**changed)
+
+    def offer(self, to: Tensor | None = None, **shown: Tensor) -> Mail:
+        """A letter to each client that is meant (client,) bool, or to all.
+
+        What is per listener goes to the clients of that listener: from a server to all of them.
+        """
+        clients = torch.arange(self.n_clients, device=self.keys.device)
+        expanded = {n: t.expand(self.n_clients, *t.shape[1:]) for n, t in shown.items()}
+        mail = Mail(clients, expanded)
+        return mail if to is None else mail.only(to)
+
+    def draw(self, chance: Tensor, times: int, replacement: bool) -> Tensor:
+        """(client, cluster) how often each client is drawn for each cluster, `times` draws a cluster.
+
+        A race of keyed Gumbel numbers, so who is drawn does not depend on the order of the clients.
+        """
+        m, device = self.moment, chance.device
+        key = mix(m.seed, m.stage, m.round, "drawn").to(device)
+        cluster = torch.arange(chance.shape[1], device=device)
+        races = torch.arange(times if replacement else 1, device=device)
+        key = mix(key, self.keys[:, None, None], cluster[:, None], races)  # (client, cluster, race)
+        order = chance.to(torch.float64).log()[:, :, None] + gumbel(key)
+        drawn = torch.zeros_like(chance)
+        if replacement:
+            winners = order.argmax(0)  # (cluster, race)
+            return drawn.scatter_add_(0, winners.T, torch.ones_like(winners.T, dtype=drawn.dtype))
+        return drawn.scatter_(0, order[:, :, 0].topk(times, dim=0).indices, 1.0)
+
+
+@dataclass(frozen=True)
+class Heard:
+    """What listeners heard in a round: the letters, and who heard which."""
+
+    mail: Mail
+    listeners: int
+    edges: Tensor  # (2, edge): listener, letter; sorted by listener
+    at_server: bool
+
+    def __getattr__(self, name: str) -> Tensor:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        value: Tensor = getattr(self.mail, name)
+        return value
+
+    @staticmethod
+    def by_server(mail: Mail) -> Heard:
+        letters = torch.arange(len(mail), device=mail.clients.device)
+        return Heard(mail, 1, torch.stack([torch.zeros_like(letters), letters]), True)
+
+    @staticmethod
+    def by_peers(mail: Mail, listeners: int, edges: Tensor) -> Heard:
+        """`edges` (2, edge) are (listener, speaker) positions; speakers that told nothing are not heard."""
+        letter = torch.full((listeners,), -1, device=edges.device)
+        letter[mail.clients] = torch.arange(len(mail), device=edges.device)
+        told = letter[edges[1]] >= 0
+        return Heard(mail, listeners, torch.stack([edges[0][told], letter[edges[1]][told]]), False)
+
+    def mean(self, name: str, weight: Tensor, otherwise: Tensor, per_edge: bool = False) -> Tensor:
+        """(listener, cluster, width) the weighted mean of the rows heard; where none weighs, `otherwise`.
+
+        Weights are (letter, cluster); `per_edge`, where listeners weigh a letter differently, (edge, cluster).
+        Rows are (letter, width), or (letter, cluster, width).
+        """
+        if not len(self.mail):
+            return otherwise
+        rows = self.mail.fields[name]
+        listener, letter = self.edges
+        weight = (weight if per_edge else weight[letter]).to(rows.dtype)
+        total = rows.new_zeros(self.listeners, weight.shape[1]).index_add_(0, listener, weight)
+        share = weight / torch.where(total > 0, total, 1)[listener]
+        means = [
+            self._sum(share[:, s].contiguous(), rows if rows.dim() == 2 else rows[:, s].contiguous())
+            for s in range(weight.shape[1])
+        ]
+        return torch.where(total[:, :, None] > 0, torch.stack(means, 1), otherwise)
+
+    def _sum(self, share: Tensor, rows: Tensor) -> Tensor:
+        """(listener, width) the rows heard, times their shares (edge,), summed."""
+        if self.at_server:
+            return share[None] @ rows
+        listener, letter = self.edges
+        begins = torch.searchsorted(listener, torch.arange(self.listeners + 1, device=listener.device))
+        size = (self.listeners, len(rows))
+        return torch.sparse_csr_tensor(begins, letter, share, size, check_invariants=False) @ rows
+
+    def own(self, values: Tensor) -> Tensor:
+        """(listener, ...) of values (letter, ...) those of the listener's own letter; 0 where it told none."""
+        listener, letter = self.edges
+        mine = self.mail.clients[letter] == listener
+        result = values.new_zeros(self.listeners, *values.shape[1:])
+        result[listener[mine]] = values[letter[mine]]
+        return result
+
+    def cosines(self, name: str, centers: Tensor, n_parameters: int) -> Tensor:
+        """(edge, cluster) how alike the row heard is to each of the listener's centers."""
+        rows = torch.nn.functional.normalize(self.mail.fields[name][:, :n_parameters], dim=1)
+        centers = torch.nn.functional.normalize(centers[:, :, :n_parameters], dim=2)
+        listener, letter = self.edges
+        parts = [
+            torch.einsum("ep,esp->es", rows[m], centers[at])
+            for at, m in zip(torch.split(listener, 1024), torch.split(letter, 1024), strict=True)
+        ]
+        return torch.cat(parts)

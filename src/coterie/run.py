@@ -1,0 +1,290 @@
+"""From a model, data and an algorithm to a finished run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from coterie.algorithms.algorithm import Algorithm
+from coterie.chance import mix, uniform
+from coterie.cohort import Personal
+from coterie.data import from_arrays
+from coterie.errors import CoterieError, require
+from coterie.federation import Federation, Task
+from coterie.network import Loss
+from coterie.participation import Participation
+from coterie.rows import Build, Rows, factory
+from coterie.scores import mixture_of
+from coterie.simulate import Result, Simulation, Stage, Stages
+from coterie.store import Store
+from coterie.summary import summarise
+from coterie.topology import Server, Topology
+from coterie.training import Training
+from coterie.wire import Mail
+
+if TYPE_CHECKING:
+    import pandas
+
+Record = dict[str, Any]
+Watch = Callable[
+    [Record, int], None
+]  # called after each round with its record and the number of rounds in all
+
+PROJECTED = 8  # dimensions of the picture of client rows
+
+
+class PersonalModel:
+    """One client's model: call it with inputs for its predictions.
+
+    Several modules mean that their predictions are averaged by weight: numbers as they are, classes as
+    probabilities (given as logarithms).
+    """
+
+    def __init__(self, modules: Sequence[nn.Module], weights: Tensor, task: Task):
+        self.modules, self.weights, self.task = list(modules), weights, task
+
+    def state_dicts(self) -> list[dict[str, Tensor]]:
+        return [module.state_dict() for module in self.modules]
+
+    def __call__(self, x: Any) -> Tensor:
+        first = next(self.modules[0].parameters())
+        x = torch.as_tensor(x, device=first.device)
+        x = x.to(first.dtype) if x.is_floating_point() or x.dtype == torch.uint8 else x
+        with torch.no_grad():
+            outputs: list[Tensor] = [module(x) for module in self.modules]
+            if len(outputs) == 1:
+                return outputs[0]
+            return mixture_of(outputs, self.weights.to(first.dtype).expand(len(x), -1), self.task)
+
+    def predict(self, x: Any) -> Tensor:
+        """The class, or the number."""
+        output = self(x)
+        return output if self.task == "regression" else output.argmax(-1)
+
+
+class PersonalModels(Mapping[str, PersonalModel]):
+    """Every client's model, by the client's id."""
+
+    def __init__(self, rows: Rows, ids: Sequence[str], personal: Personal, task: Task):
+        self._rows, self._personal, self._task = rows, personal, task
+        self._at = {name: i for i, name in enumerate(ids)}
+
+    def __getitem__(self, client: str) -> PersonalModel:
+        i = self._at[str(client)]
+        modules = [self._rows.module_of(row) for row in self._personal.rows[i]]
+        return PersonalModel(modules, self._personal.weights[i], self._task)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._at)
+
+    def __len__(self) -> int:
+        return len(self._at)
+
+
+class Run:
+    """A finished run."""
+
+    def __init__(
+        self,
+        rows: Rows,
+        ids: tuple[str, ...],
+        task: Task,
+        result: Result,
+        records: list[Record],
+        summary: dict[str, Any],
+        folder: Path | None = None,
+    ):
+        self.ids, self.task, self.records, self.summary, self.folder = ids, task, records, summary, folder
+        self._rows, self._result = rows, result
+        self.personal = PersonalModels(rows, ids, result.personal, task)
+
+    @property
+    def centers(self) -> list[nn.Module]:
+        """One model per cluster."""
+        return [self._rows.module_of(row) for row in self._result.centers]
+
+    @property
+    def importance(self) -> pandas.DataFrame:
+        """How much of each cluster every client has."""
+        import pandas
+
+        return pandas.DataFrame(self._result.importance.cpu().numpy(), index=list(self.ids))
+
+    @property
+    def history(self) -> pandas.DataFrame:
+        """One line per round."""
+        import pandas
+
+        return pandas.DataFrame(self.records)
+
+    @classmethod
+    def load(cls, folder: Path | str, model: nn.Module | Build, task: Task) -> Self:
+        """A finished run read from its folder."""
+        store = Store(Path(folder))
+        summary = store.summary()
+        tensors, ids = store.result()
+        template = factory(model)()
+        personal = Personal(tensors["personal.rows"], tensors["personal.weights"])
+        template = template.to(tensors["centers"].dtype)
+        result = Result(tensors["centers"], tensors["importance"], personal)
+        return cls(Rows(template), ids, task, result, store.records(), summary, Path(folder))
+
+
+def run(
+    model: nn.Module | Build,
+    data: Federation | Sequence[Any] | Mapping[str, Any],
+    algorithm: Algorithm | Stage | Stages,
+    *,
+    rounds: int = 50,
+    training: Training | None = None,
+    topology: Topology | None = None,
+    participation: Participation | None = None,
+    seed: int = 0,
+    out: Path | str | None = None,
+    resume: bool = False,
+    loss: Loss | None = None,
+    device: torch.device | str | None = None,
+    dtype: torch.dtype = torch.float32,
+    chunk: int | None = None,
+    evaluate_every: int = 10,
+    checkpoint_every: int = 10,
+    watch: Watch | None = None,
+    experiment: str = "",
+) -> Run:
+    """Train `algorithm` on the clients of `data`.
+
+    `model` is an nn.Module, its class, or a function that builds one. `data` is a Federation, or one (x, y) per
+    client. With stages, `rounds`, `training`, `topology` and `participation` are each stage's own. With `out`
+    the run is kept in that folder; `resume` goes on with what lies there.
+    """
+    if isinstance(algorithm, Algorithm):
+        stage = Stage(
+            algorithm, rounds, training or Training(), topology or Server(), participation or Participation()
+        )
+        algorithm = stage
+    stages = Stages((algorithm,)) if isinstance(algorithm, Stage) else algorithm
+    require(evaluate_every >= 0, "evaluate_every", evaluate_every, "0 (only at the end) or more")
+    require(checkpoint_every >= 1, "checkpoint_every", checkpoint_every, "1 or more")
+    federation = data if isinstance(data, Federation) else from_arrays(data)
+    simulation = Simulation(
+        factory(model),
+        federation,
+        stages,
+        seed=seed,
+        loss=loss,
+        device=None if device is None else torch.device(device),
+        dtype=dtype,
+        chunk=chunk,
+    )
+    journal = Journal(simulation, None if out is None else Store(Path(out)), evaluate_every, checkpoint_every)
+    journal.open(experiment, resume)
+    while not simulation.done:
+        record = journal.play()
+        if watch is not None:
+            watch(record, simulation.rounds)
+    return journal.finish()
+
+
+class Journal:
+    """Plays a simulation and writes down what happens."""
+
+    def __init__(
+        self, simulation: Simulation, store: Store | None, evaluate_every: int, checkpoint_every: int
+    ):
+        self.simulation, self.store = simulation, store
+        self.evaluate_every, self.checkpoint_every = evaluate_every, checkpoint_every
+        self.records: list[Record] = []
+        self._projection: Tensor | None = None
+
+    def open(self, experiment: str, resume: bool) -> None:
+        """Begin in an empty folder, or go on from the last checkpoint."""
+        if self.store is None:
+            return
+        if not resume:
+            if self.store.experiment.exists():
+                raise CoterieError(
+                    f"{self.store.folder} already holds a run; resume it, or choose another folder"
+                )
+            self.store.create(experiment)
+        saved = self.store.checkpoint()
+        if saved is not None:
+            self.simulation.load(*saved)
+        self.records = self.store.keep_records(self.simulation.rounds_done)
+
+    def play(self) -> Record:
+        """One round, and its record."""
+        simulation = self.simulation
+        algorithm, began = simulation.stage.algorithm.title(), time.perf_counter()
+        stage = simulation.at[0]
+        told = simulation.step()
+        done = simulation.rounds_done
+        record: Record = {"round": done - 1, "stage": stage, "algorithm": algorithm, "told": len(told)}
+        record["loss"] = _number(simulation.training_loss(told))
+        columns = self._picture(told)
+        if self.evaluate_every and (done % self.evaluate_every == 0 or simulation.done):
+            columns.update(self._evaluate(record))
+        record.update(simulation.traffic.named(), seconds=round(time.perf_counter() - began, 4))
+        self.records.append(record)
+        if self.store is not None:
+            self.store.write_columns(done - 1, columns)
+            self.store.append(record)
+            if done % self.checkpoint_every == 0 or simulation.done:
+                self.store.write_checkpoint(*simulation.save())
+        return record
+
+    def _evaluate(self, record: Record) -> dict[str, Tensor]:
+        """The clients' present models on their held-out points: means to the record, the rest as columns."""
+        result = self.simulation.result()
+        columns = {"importance": result.importance}
+        scores = self.simulation.test_scores(result.personal)
+        for name, each in (scores.named() if scores else {}).items():
+            record[f"test_{name}"] = _number(float(each.nanmean()))
+            columns[f"test_{name}"] = each
+        return columns
+
+    def _picture(self, told: Mail) -> dict[str, Tensor]:
+        """A fixed random projection of the rows told, and how alike the centers are."""
+        n = self.simulation.network.rows.n_parameters
+        centers = torch.nn.functional.normalize(self.simulation.state.centers.mean(0)[:, :n], dim=1)
+        columns = {"client": told.clients, "similarity": centers @ centers.T}
+        if "row" in told.fields:
+            if self._projection is None:
+                self._projection = _projection(n, told.row.dtype, told.row.device)
+            columns["projection"] = told.row[..., :n] @ self._projection
+        return columns
+
+    def finish(self) -> Run:
+        """The final phase, the table's numbers, the results."""
+        simulation, store = self.simulation, self.store
+        result = simulation.result(final=True)
+        summary = summarise(simulation, result)
+        if store is not None:
+            tensors = {
+                "centers": result.centers,
+                "importance": result.importance,
+                "personal.rows": result.personal.rows,
+                "personal.weights": result.personal.weights,
+            }
+            store.write_result(tensors, simulation.data.ids, summary)
+        folder = None if store is None else store.folder
+        rows = simulation.network.rows
+        return Run(rows, simulation.data.ids, simulation.data.task, result, self.records, summary, folder)
+
+
+def _projection(n: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """(parameter, dimension) Gaussian columns, the same in every run, so that pictures can be compared."""
+    place = torch.arange(n, device=device)[:, None] * PROJECTED + torch.arange(PROJECTED, device=device)
+    radius = torch.sqrt(-2 * torch.log(uniform(mix("projection radius", place))))
+    angle = 2 * torch.pi * uniform(mix("projection angle", place))
+    scaled: Tensor = radius * torch.cos(angle) / PROJECTED**0.5
+    return scaled.to(dtype)
+
+
+def _number(value: float) -> float | None:
+    """JSON has no nan."""
+    return None if value != value else value

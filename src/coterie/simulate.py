@@ -1,0 +1,278 @@
+"""A run with all clients on this machine, computed together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from coterie.algorithms.algorithm import Algorithm
+from coterie.chance import id_keys
+from coterie.cohort import Cohort, Memory, Moment, Personal
+from coterie.errors import CoterieError, require
+from coterie.federation import Federation
+from coterie.listener import Heard, State
+from coterie.network import LOSSES, Loss, Network
+from coterie.participation import Participation
+from coterie.rows import Build
+from coterie.scores import Scores
+from coterie.topology import Server, Topology
+from coterie.training import Training
+from coterie.wire import Mail, Traffic
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Some rounds of one algorithm. Its centers start the next stage."""
+
+    algorithm: Algorithm
+    rounds: int
+    training: Training = field(default_factory=Training)
+    topology: Topology = field(default_factory=Server)
+    participation: Participation = field(default_factory=Participation)
+
+    def __post_init__(self) -> None:
+        require(self.rounds >= 0, "rounds", self.rounds, "0 or more")
+
+    def then(self, following: Stage) -> Stages:
+        return Stages((self, following))
+
+
+class Stages(tuple[Stage, ...]):
+    """Stages one after another."""
+
+    def then(self, following: Stage) -> Stages:
+        return Stages((*self, following))
+
+    def check(self, n_clients: int) -> None:
+        if not self:
+            raise CoterieError("there is no stage; at least one algorithm with its rounds is needed")
+        for stage in self:
+            stage.topology.check(n_clients)
+            stage.algorithm.check(n_clients, stage.topology)
+        for before, after in pairwise(self):
+            left, wanted = before.algorithm.clusters(), after.algorithm.clusters()
+            if left != wanted:
+                raise CoterieError(
+                    f"{before.algorithm.title()} leaves {left} centers but {after.algorithm.title()}, which is to "
+                    f"start from them, has n_clusters = {wanted}; the two must agree"
+                )
+
+
+class Clients(Protocol):
+    """The other side of the wire: offers go in, what the clients tell comes out."""
+
+    def report(self, algorithm: Algorithm, offer: Mail, moment: Moment) -> Mail: ...
+
+    def train(self, algorithm: Algorithm, offer: Mail, moment: Moment) -> Mail: ...
+
+
+@dataclass
+class Together:
+    """Clients computed as one cohort."""
+
+    cohort: Cohort
+
+    def report(self, algorithm: Algorithm, offer: Mail, moment: Moment) -> Mail:
+        return Mail(offer.clients, algorithm.report(self.cohort.take(offer.clients).when(moment), offer))
+
+    def train(self, algorithm: Algorithm, offer: Mail, moment: Moment) -> Mail:
+        if not len(offer):
+            return Mail(offer.clients, {})
+        return Mail(offer.clients, algorithm.train(self.cohort.take(offer.clients).when(moment), offer))
+
+
+def play_round(
+    stage: Stage, state: State, clients: Clients, ids: Sequence[str], traffic: Traffic
+) -> tuple[State, Mail]:
+    """One round: the state after it, and what was told."""
+    algorithm, moment = stage.algorithm, state.moment
+    present = stage.participation.present(state.keys, moment.seed, moment.round)
+    reports = None
+    asked = algorithm.ask(state)
+    if asked is not None:
+        asked = asked.only(present)
+        reports = clients.report(algorithm, asked, moment) if len(asked) else None
+    state, offer = algorithm.plan(state, reports)
+    offer = offer.only(present)
+    told = clients.train(algorithm, offer, moment)
+    late = stage.participation.dropped(state.keys, moment.seed, moment.round)
+    if stage.topology.is_server:
+        for mail in (asked, offer):
+            if mail is not None:
+                traffic.to_clients(mail)
+        if reports is not None:
+            traffic.to_server(reports)
+        told = told.only(~late)
+        traffic.to_server(told)
+        return algorithm.combine(state, Heard.by_server(told)), told
+    heard = _hear(stage, state, told, present, late, ids)
+    _count_between_peers(algorithm, heard, traffic)
+    return algorithm.combine(state, heard), told
+
+
+def _hear(stage: Stage, state: State, told: Mail, present: Tensor, late: Tensor, ids: Sequence[str]) -> Heard:
+    """Peers hear those neighbours that told something in time, and themselves; who is away hears nothing."""
+    assert not isinstance(stage.topology, Server)
+    edges = stage.topology.edges(ids, state.moment.seed, state.moment.round).to(state.keys.device)
+    listener, speaker = edges
+    arrives = present[listener] & (~late[speaker] | (listener == speaker))
+    return Heard.by_peers(told, state.n_clients, edges[:, arrives])
+
+
+def _count_between_peers(algorithm: Algorithm, heard: Heard, traffic: Traffic) -> None:
+    listener, letter = heard.edges
+    others = heard.mail.clients[letter] != listener
+    needed = algorithm.needed(heard) & others if heard.mail.fields else others
+
+    def per_letter(edges: Tensor) -> Tensor:
+        return torch.bincount(letter[edges], minlength=len(heard.mail))
+
+    traffic.between(heard.mail, per_letter(others), per_letter(needed))
+
+
+@dataclass(frozen=True)
+class Result:
+    """What clients and listeners have in the end, or now."""
+
+    centers: Tensor  # (cluster, width); over a graph the mean over its listeners
+    importance: Tensor  # (client, cluster)
+    personal: Personal
+
+
+class Simulation:
+    """Steps through the rounds of all stages; can be saved between any two rounds and go on later."""
+
+    def __init__(
+        self,
+        build: Build,
+        data: Federation,
+        stages: Stages,
+        *,
+        seed: int = 0,
+        loss: Loss | None = None,
+        device: torch.device | None = None,
+        dtype: torch.dtype = torch.float32,
+        chunk: int | None = None,
+    ):
+        stages.check(len(data))
+        self.data, self.stages, self.seed = data, stages, seed
+        self.network = Network(
+            build, loss or LOSSES[data.task], device=device, dtype=dtype, seed=seed, chunk=chunk
+        )
+        few = slice(int(data.train.offset[0]), int(data.train.offset[0]) + 4)
+        few = few if int(data.train.offset[1]) >= 4 else slice(0, 4)
+        train = data.train.to(self.network.device, dtype)
+        self.network.probe(train.x[train.at[few]], train.y[few])
+        self.keys = id_keys(data.ids).to(self.network.device)
+        self.clients = Together(
+            Cohort.whole(self.network, stages[0].training, train, self.keys, data.task, seed)
+        )
+        self.test = None if data.test is None else data.test.to(self.network.device, dtype)
+        self.traffic = Traffic()
+        self.at = (0, 0)  # stage, round within it
+        self.state = self._enter(0, self._first_centers())
+        self._skip_empty_stages()
+
+    def _first_centers(self) -> Tensor:
+        """Common random centers, (1, cluster, width)."""
+        clusters = self.stages[0].algorithm.clusters()
+        return torch.stack([self.network.initial(f"center {s}") for s in range(clusters)])[None]
+
+    def _enter(self, number: int, centers: Tensor) -> State:
+        """Begin a stage at centers (listener, cluster, width) left by the one before."""
+        stage = self.stages[number]
+        centers = centers.mean(0, keepdim=True) if len(centers) > 1 and stage.topology.is_server else centers
+        if not stage.topology.is_server:
+            centers = centers.expand(len(self.data), -1, -1).clone()
+        cohort = self.clients.cohort
+        self.clients.cohort = replace(cohort, training=stage.training, memory=Memory(len(self.data)))
+        moment = Moment(self.seed, number, 0, stage.rounds)
+        n, at_server = self.network.rows.n_parameters, stage.topology.is_server
+        return stage.algorithm.begin(State(centers, self.keys, n, at_server, moment))
+
+    def _skip_empty_stages(self) -> None:
+        while self.at[1] >= self.stage.rounds and self.at[0] + 1 < len(self.stages):
+            self.at = (self.at[0] + 1, 0)
+            self.state = self._enter(self.at[0], self.state.centers)
+
+    @property
+    def stage(self) -> Stage:
+        return self.stages[self.at[0]]
+
+    @property
+    def done(self) -> bool:
+        return self.rounds_done >= self.rounds
+
+    @property
+    def rounds(self) -> int:
+        return sum(stage.rounds for stage in self.stages)
+
+    @property
+    def rounds_done(self) -> int:
+        return sum(stage.rounds for stage in self.stages[: self.at[0]]) + self.at[1]
+
+    def step(self) -> Mail:
+        """Play one round; what was told in it."""
+        number, round = self.at
+        moment = replace(self.state.moment, round=round)
+        self.state, told = play_round(
+            self.stage, replace(self.state, moment=moment), self.clients, self.data.ids, self.traffic
+        )
+        self.at = (number, round + 1)
+        self._skip_empty_stages()
+        return told
+
+    # looking at it
+
+    def training_loss(self, told: Mail) -> float:
+        """The mean loss that the clients saw while training this round."""
+        memory = self.clients.cohort.memory
+        if "loss" not in memory.values or not len(told):
+            return float("nan")
+        return float(memory.values["loss"][told.clients].nanmean())
+
+    def result(self, final: bool = False) -> Result:
+        """Centers, importance and personal models; `final`: with the algorithm's last phase."""
+        algorithm = self.stage.algorithm
+        offer = algorithm.farewell(self.state)
+        if final and self.stage.topology.is_server:
+            self.traffic.to_clients(offer)
+        cohort = self.clients.cohort.when(self.state.moment)
+        importance = algorithm.importance(cohort, offer)
+        personal = (algorithm.finish if final else algorithm.personal)(cohort, offer)
+        return Result(self.state.centers.mean(0), importance, personal)
+
+    def test_scores(self, personal: Personal) -> Scores | None:
+        """Each client's model on its own held-out points."""
+        return None if self.test is None else self.clients.cohort.score(personal, self.test)
+
+    # saving it
+
+    def save(self) -> tuple[dict[str, Tensor], dict[str, int]]:
+        """All that the rounds to come depend on."""
+        memory = self.clients.cohort.memory
+        tensors = {"centers": self.state.centers}
+        tensors.update({f"state.{n}": t for n, t in self.state.fields.items()})
+        tensors.update({f"memory.{n}": t for n, t in memory.values.items()})
+        tensors.update({f"known.{n}": t for n, t in memory.known.items()})
+        return tensors, {"stage": self.at[0], "round": self.at[1], **self.traffic.named()}
+
+    def load(self, tensors: dict[str, Tensor], numbers: dict[str, int]) -> None:
+        self.at = (numbers["stage"], numbers["round"])
+        self.state = self._enter(self.at[0], self.state.centers[:, :1])
+        device = self.network.device
+        tensors = {n: t.to(device) for n, t in tensors.items()}
+
+        def part(prefix: str) -> dict[str, Tensor]:
+            return {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
+
+        moment = replace(self.state.moment, round=max(0, self.at[1] - 1))
+        self.state = replace(self.state, centers=tensors["centers"], fields=part("state."), moment=moment)
+        memory = self.clients.cohort.memory
+        memory.values, memory.known = part("memory."), part("known.")
+        self.traffic = Traffic(**{n: numbers[n] for n in self.traffic.named()})

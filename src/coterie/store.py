@@ -1,0 +1,178 @@
+"""A run's folder on disk: written so that a crash, a kill or a full disk loses no good checkpoint.
+
+experiment.toml      what is run, with every setting spelled out
+rounds.jsonl         one line of totals per round
+clients/             per round: per-client numbers as columns, and a projection of the rows heard
+checkpoint.safetensors   all that the rounds to come depend on
+result.safetensors   centers, importance and personal models, when the run is finished
+summary.json         the numbers of the final table
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from coterie.errors import CoterieError
+
+Numbers = dict[str, int]
+
+
+@contextmanager
+def _saying(what: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as problem:
+        reason = problem.strerror or str(problem)
+        raise CoterieError(f"cannot {what}: {reason}; what was written before is intact") from problem
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """All of it or nothing: to a temporary file, synced, renamed."""
+    with _saying(f"write {path}"):
+        temporary = path.with_name(path.name + ".part")
+        try:
+            with temporary.open("wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+            _sync_folder(path.parent)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+class Store:
+    """One run's folder."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+
+    @property
+    def experiment(self) -> Path:
+        return self.folder / "experiment.toml"
+
+    @property
+    def finished(self) -> bool:
+        return (self.folder / "summary.json").exists()
+
+    def create(self, experiment: str) -> None:
+        with _saying(f"make the folder {self.folder}"):
+            (self.folder / "clients").mkdir(parents=True, exist_ok=True)
+        write_whole(self.experiment, experiment.encode())
+
+    def clear(self) -> None:
+        """Forget an earlier run in this folder, and nothing else that lies there."""
+        with _saying(f"clear {self.folder}"):
+            for old in (
+                *self.folder.glob("clients/*.safetensors"),
+                *(self.folder / n for n in self._files()),
+            ):
+                old.unlink(missing_ok=True)
+
+    def _files(self) -> tuple[str, ...]:
+        return (
+            "summary.json",
+            "result.safetensors",
+            "checkpoint.safetensors",
+            "rounds.jsonl",
+            "experiment.toml",
+        )
+
+    # rounds
+
+    def append(self, record: dict[str, Any]) -> None:
+        with (
+            _saying(f"write {self.folder / 'rounds.jsonl'}"),
+            (self.folder / "rounds.jsonl").open("a") as file,
+        ):
+            file.write(json.dumps(record) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    def records(self) -> list[dict[str, Any]]:
+        """The rounds so far; a last line that was torn off is ignored."""
+        path = self.folder / "rounds.jsonl"
+        if not path.exists():
+            return []
+        records = []
+        for line in path.read_text().splitlines():
+            try:
+                records.append(json.loads(line))
+            except json.JSONDecodeError:
+                break
+        return records
+
+    def keep_records(self, rounds: int) -> list[dict[str, Any]]:
+        """Forget the rounds behind the last checkpoint: they will be played again."""
+        records = self.records()[:rounds]
+        content = "".join(json.dumps(record) + "\n" for record in records)
+        write_whole(self.folder / "rounds.jsonl", content.encode())
+        return records
+
+    def write_columns(self, round: int, columns: dict[str, Tensor]) -> None:
+        """Per-client numbers of a round; not synced, for they can be had again by resuming."""
+        path = self.folder / "clients" / f"{round:06d}.safetensors"
+        with _saying(f"write {path}"):
+            path.write_bytes(save({n: t.contiguous().cpu() for n, t in columns.items()}))
+
+    def columns(self, round: int) -> dict[str, Tensor]:
+        tensors, _ = read_tensors(self.folder / "clients" / f"{round:06d}.safetensors")
+        return tensors
+
+    # tensors
+
+    def write_checkpoint(self, tensors: dict[str, Tensor], numbers: Numbers) -> None:
+        self._write_tensors("checkpoint.safetensors", tensors, {"numbers": json.dumps(numbers)})
+
+    def checkpoint(self) -> tuple[dict[str, Tensor], Numbers] | None:
+        path = self.folder / "checkpoint.safetensors"
+        if not path.exists():
+            return None
+        tensors, notes = read_tensors(path)
+        return tensors, json.loads(notes["numbers"])
+
+    def write_result(self, tensors: dict[str, Tensor], ids: tuple[str, ...], summary: dict[str, Any]) -> None:
+        self._write_tensors("result.safetensors", tensors, {"ids": json.dumps(ids)})
+        write_whole(self.folder / "summary.json", (json.dumps(summary, indent=1) + "\n").encode())
+
+    def result(self) -> tuple[dict[str, Tensor], tuple[str, ...]]:
+        tensors, notes = read_tensors(self.folder / "result.safetensors")
+        return tensors, tuple(json.loads(notes["ids"]))
+
+    def summary(self) -> dict[str, Any]:
+        try:
+            summary: dict[str, Any] = json.loads((self.folder / "summary.json").read_text())
+        except (OSError, json.JSONDecodeError) as problem:
+            raise CoterieError(
+                f"{self.folder} has no finished run: its summary.json cannot be read"
+            ) from problem
+        return summary
+
+    def _write_tensors(self, name: str, tensors: dict[str, Tensor], notes: dict[str, str]) -> None:
+        write_whole(self.folder / name, save({n: t.contiguous().cpu() for n, t in tensors.items()}, notes))
+
+
+def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """A safetensors file: its tensors and its notes."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
+    except (OSError, SafetensorError) as problem:
+        raise CoterieError(f"{path} cannot be read ({problem})") from problem

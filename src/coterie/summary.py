@@ -1,0 +1,85 @@
+"""The numbers of the final table: how good are centers, importance and personal models?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from scipy.optimize import linear_sum_assignment
+from torch import Tensor
+
+from coterie.cohort import Personal
+from coterie.federation import Points
+from coterie.scores import Scores
+from coterie.simulate import Result, Simulation
+
+
+def center_scores(simulation: Simulation, centers: Tensor) -> list[Scores]:
+    """For each center (cluster, width), its scores on each known distribution."""
+    cohort, known = simulation.clients.cohort, simulation.data.distributions
+    points = Points.of(list(known)).to(cohort.network.device, cohort.network.dtype)
+    return [cohort.score(Personal.single(center.expand(len(known), -1)), points) for center in centers]
+
+
+def match(loss: Tensor) -> tuple[list[int], list[int]]:
+    """Centers and distributions paired off, one to one, at the least total loss (cluster, distribution)."""
+    clusters, distributions = linear_sum_assignment(loss.cpu().numpy())
+    return clusters.tolist(), distributions.tolist()
+
+
+def importance_error(importance: Tensor, mixture: Tensor, pairs: tuple[list[int], list[int]]) -> float:
+    """Mean distance of estimated from true shares, over clients and paired clusters."""
+    clusters, distributions = pairs
+    return float((importance[:, clusters].cpu().double() - mixture[:, distributions].double()).abs().mean())
+
+
+def summarise(simulation: Simulation, result: Result) -> dict[str, Any]:
+    """Plain numbers for summary.json."""
+    summary: dict[str, Any] = {
+        "algorithm": simulation.stage.algorithm.title(),
+        "seed": simulation.seed,
+        "rounds": simulation.rounds_done,
+        "clients": len(simulation.data),
+        "traffic": simulation.traffic.named(),
+        "megabytes": simulation.traffic.total() / 1e6,
+    }
+    summary["personal"] = _personal(simulation, result)
+    if simulation.data.distributions and _has_centers(simulation):
+        summary["centers"] = _centers(simulation, result)
+    return summary
+
+
+def _has_centers(simulation: Simulation) -> bool:
+    return bool(simulation.stage.algorithm.farewell(simulation.state).fields)
+
+
+def _personal(simulation: Simulation, result: Result) -> dict[str, float]:
+    scores = simulation.test_scores(result.personal)
+    if scores is None:
+        return {}
+    numbers = {}
+    for name, each in scores.named().items():
+        each = each[~each.isnan()]
+        numbers[name] = float(each.mean()) if len(each) else float("nan")
+        numbers[f"{name}_std_over_clients"] = float(each.std()) if len(each) > 1 else 0.0
+    return numbers
+
+
+def _centers(simulation: Simulation, result: Result) -> dict[str, Any]:
+    """Each center on each distribution, and the one that is matched to it."""
+    scores = center_scores(simulation, result.centers)
+    loss = torch.stack([s.loss for s in scores])
+    pairs = match(loss)
+    found: dict[str, Any] = {"loss": loss.tolist(), "center_of_distribution": _center_of(pairs, loss)}
+    if scores[0].accuracy is not None:
+        found["accuracy"] = torch.stack([s.accuracy for s in scores if s.accuracy is not None]).tolist()
+    mixture = simulation.data.mixture
+    if mixture is not None and len(pairs[0]) > 1:
+        found["importance_error"] = importance_error(result.importance, mixture, pairs)
+    return found
+
+
+def _center_of(pairs: tuple[list[int], list[int]], loss: Tensor) -> list[int]:
+    """For each distribution its own center; one left without a partner takes its best."""
+    own = dict(zip(pairs[1], pairs[0], strict=True))
+    return [own.get(d, int(loss[:, d].argmin())) for d in range(loss.shape[1])]

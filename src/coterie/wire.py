@@ -1,0 +1,101 @@
+"""What crosses the wire: named tensors to or from clients, as bytes, and how many of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+
+import torch
+from safetensors.torch import load, save
+from torch import Tensor
+
+from coterie.errors import CoterieError
+
+Fields = Mapping[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Mail:
+    """One letter per client, the same fields in each; client axis first.
+
+    A field that is the same for all (the centers of a server) is expanded, not copied.
+    """
+
+    clients: Tensor  # (letter,) positions in the listener's list of clients
+    fields: Fields
+
+    def __getattr__(self, name: str) -> Tensor:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        try:
+            return self.fields[name]
+        except KeyError:
+            raise AttributeError(f"this mail has no {name!r}, only {sorted(self.fields)}") from None
+
+    def __len__(self) -> int:
+        return len(self.clients)
+
+    def take(self, letters: Tensor) -> Mail:
+        """Some of the letters, by number."""
+        return Mail(self.clients[letters], {n: _pick(t, letters) for n, t in self.fields.items()})
+
+    def only(self, wanted: Tensor) -> Mail:
+        """The letters to or from the clients that are wanted (client,) bool."""
+        return self.take(wanted[self.clients].nonzero()[:, 0])
+
+    @property
+    def letter_bytes(self) -> int:
+        """The payload of one letter."""
+        return sum(t[:1].numel() * t.element_size() for t in self.fields.values()) if len(self) else 0
+
+    def to_bytes(self, letter: int) -> bytes:
+        return bytes(save({n: t[letter].contiguous() for n, t in self.fields.items()}))
+
+    @staticmethod
+    def from_bytes(clients: Tensor, letters: list[bytes]) -> Mail:
+        opened = [load(letter) for letter in letters]
+        names = opened[0].keys() if opened else ()
+        if any(letter.keys() != names for letter in opened):
+            raise CoterieError("clients told different things in one round; all must tell the same fields")
+        return Mail(clients, {n: torch.stack([letter[n] for letter in opened]) for n in names})
+
+
+def _pick(t: Tensor, letters: Tensor) -> Tensor:
+    if t.stride(0) == 0 and len(t):
+        return t[:1].expand(len(letters), *t.shape[1:])
+    return t[letters]
+
+
+@dataclass
+class Traffic:
+    """Letters and payload bytes so far. A server's are counted both ways; a graph's in two ways of sending."""
+
+    messages: int = 0
+    down: int = 0  # from a server to its clients
+    up: int = 0  # from clients to a server
+    multicast: int = 0  # between peers, each letter counted once however many hear it
+    point_to_point: int = 0  # between peers, each letter counted once per neighbour that needs it
+
+    def to_clients(self, mail: Mail) -> None:
+        self.down += len(mail) * mail.letter_bytes
+        self.messages += len(mail) if mail.fields else 0
+
+    def to_server(self, mail: Mail) -> None:
+        self.up += len(mail) * mail.letter_bytes
+        self.messages += len(mail) if mail.fields else 0
+
+    def between(self, mail: Mail, neighbours: Tensor, needed: Tensor) -> None:
+        """Peers tell their neighbours: (letter,) how many there are, and how many need all of the letter."""
+        if not mail.fields:
+            return
+        small = sum(t[:1].numel() * t.element_size() for t in mail.fields.values() if t.dim() == 1)
+        heard = int((neighbours > 0).sum())
+        self.messages += heard
+        self.multicast += heard * mail.letter_bytes
+        self.point_to_point += int(needed.sum()) * (mail.letter_bytes - small) + int(neighbours.sum()) * small
+
+    def total(self) -> int:
+        return self.down + self.up + self.point_to_point
+
+    def named(self) -> dict[str, int]:
+        return {f.name: int(getattr(self, f.name)) for f in fields(self)}
