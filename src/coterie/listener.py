@@ -120,8 +120,6 @@ class Heard:
         Weights are (letter, cluster); `per_edge`, where listeners weigh a letter differently, (edge, cluster).
         Rows are (letter, width), or (letter, cluster, width).
         """
-        if not len(self.mail):
-            return otherwise
         rows = self.mail.fields[name]
         listener, letter = self.edges
         weight = (weight if per_edge else weight[letter]).to(rows.dtype)

@@ -109,7 +109,9 @@ def play_round(
             traffic.to_server(reports)
         told = told.only(~late)
         traffic.to_server(told)
-        return algorithm.combine(state, Heard.by_server(told)), told
+        return (algorithm.combine(state, Heard.by_server(told)) if len(told) else state), told
+    if not len(told):
+        return state, told
     heard = _hear(stage, state, told, present, late, ids)
     _count_between_peers(algorithm, heard, traffic)
     return algorithm.combine(state, heard), told

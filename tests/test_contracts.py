@@ -1,0 +1,179 @@
+"""What every algorithm must hold to. An algorithm in the list is tested here without another line."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from coterie import ALGORITHMS, Algorithm, Federation, Graph, Participation, Server, Stage, Stages, Training
+from coterie.apart import run_apart
+from coterie.data import from_arrays, regressions
+from coterie.simulate import Result, Simulation
+
+F64 = torch.float64
+TRAINING = Training(rate=0.02, batch=10, epochs=1, momentum=0.5, keep=True)
+PLACES = {"server": Server(), "graph": Graph("erdos-renyi", degree=3.0)}
+CASES = [
+    (name, place)
+    for name, kind in ALGORITHMS.items()
+    for place in PLACES
+    if place == "server" or not kind.needs_server
+]
+
+
+def algorithm(name: str, clusters: int = 2) -> Algorithm:
+    kind = ALGORITHMS[name]
+    return kind(n_clusters=clusters) if "n_clusters" in {f.name for f in fields(kind)} else kind()
+
+
+def applies(name: str, contract: str) -> None:
+    reason = ALGORITHMS[name].exempt.get(contract)
+    if reason:
+        pytest.skip(f"{name}: {reason}")
+
+
+def linear() -> nn.Module:
+    return nn.Linear(10, 1, bias=False)
+
+
+def clients() -> Federation:
+    return regressions(clients=12, pattern="10:90", sizes=(15, 40), separation=166.0, test_points=5, seed=7)
+
+
+def stages(name: str, place: str, rounds: int = 3, clusters: int = 2, **participation: float) -> Stages:
+    stage = Stage(algorithm(name, clusters), rounds, TRAINING, PLACES[place], Participation(**participation))
+    return Stages((stage,))
+
+
+def play(
+    plan: Stages, data: Federation, chunk: int | None = None, seed: int = 3
+) -> tuple[Simulation, Result]:
+    simulation = Simulation(linear, data, plan, seed=seed, dtype=F64, chunk=chunk, device=torch.device("cpu"))
+    while not simulation.done:
+        simulation.step()
+    return simulation, simulation.result(final=True)
+
+
+def parts(result: Result) -> list[Tensor]:
+    return [result.centers, result.importance, result.personal.rows, result.personal.weights]
+
+
+def same_bits(a: Result, b: Result) -> bool:
+    return all(torch.equal(x, y) for x, y in zip(parts(a), parts(b), strict=True))
+
+
+def close(a: Result, b: Result) -> None:
+    for x, y in zip(parts(a), parts(b), strict=True):
+        torch.testing.assert_close(x, y, rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize(("name", "place"), CASES)
+def test_same_seed_same_bits(name: str, place: str) -> None:
+    applies(name, "same seed, same bits")
+    first, second, other = (play(stages(name, place), clients(), seed=s)[1] for s in (3, 3, 4))
+    assert same_bits(first, second)
+    assert not same_bits(first, other)
+
+
+@pytest.mark.parametrize(("name", "place"), CASES)
+def test_chunk_size_does_not_matter(name: str, place: str) -> None:
+    applies(name, "chunk size")
+    close(play(stages(name, place), clients(), chunk=1)[1], play(stages(name, place), clients())[1])
+
+
+@pytest.mark.parametrize(("name", "place"), CASES)
+def test_order_of_clients_does_not_matter(name: str, place: str) -> None:
+    applies(name, "order of clients")
+    order = [5, 2, 11, 0, 9, 1, 3, 10, 4, 8, 6, 7]
+    straight, permuted = (play(stages(name, place), d)[1] for d in (clients(), clients().permuted(order)))
+    personal = replace(
+        straight.personal, rows=straight.personal.rows[order], weights=straight.personal.weights[order]
+    )
+    close(permuted, Result(straight.centers, straight.importance[order], personal))
+
+
+@pytest.mark.parametrize("lossy", [False, True])
+@pytest.mark.parametrize(("name", "place"), CASES)
+def test_apart_is_as_together(name: str, place: str, lossy: bool) -> None:
+    applies(name, "apart")
+    plan = stages(name, place, rounds=4, **({"absent": 0.3, "stragglers": 0.3} if lossy else {}))
+    simulation, together = play(plan, clients())
+    apart, traffic = run_apart(linear, clients(), plan, seed=3)
+    close(apart, together)
+    final = simulation.stage.algorithm.farewell(simulation.state)
+    if place == "server":
+        traffic.to_clients(final)
+    assert traffic == simulation.traffic
+
+
+@pytest.mark.parametrize(("name", "place"), CASES)
+def test_resumed_is_as_never_stopped(name: str, place: str) -> None:
+    applies(name, "resume")
+    plan = stages(name, place, rounds=5)
+    straight, expected = play(plan, clients())
+    first = Simulation(linear, clients(), plan, seed=3, dtype=F64, device=torch.device("cpu"))
+    first.step()
+    first.step()
+    tensors, numbers = first.save()
+    second = Simulation(linear, clients(), plan, seed=3, dtype=F64, device=torch.device("cpu"))
+    second.load({n: t.clone() for n, t in tensors.items()}, numbers)
+    while not second.done:
+        second.step()
+    assert same_bits(second.result(final=True), expected)
+    assert second.traffic == straight.traffic
+
+
+@pytest.mark.parametrize("absent", [0.5, 1.0])
+@pytest.mark.parametrize(("name", "place"), CASES)
+def test_absent_clients_are_tolerated(name: str, place: str, absent: float) -> None:
+    applies(name, "absent clients")
+    simulation, result = play(stages(name, place, absent=absent, stragglers=0.2), clients())
+    assert all(t.isfinite().all() for t in parts(result))
+    if absent == 1.0:
+        untouched = Simulation(
+            linear, clients(), stages(name, place), seed=3, dtype=F64, device=torch.device("cpu")
+        )
+        assert torch.equal(simulation.state.centers, untouched.state.centers)
+
+
+@pytest.mark.parametrize(("name", "place"), CASES)
+def test_one_cluster(name: str, place: str) -> None:
+    applies(name, "one cluster")
+    _, result = play(stages(name, place, clusters=1), clients())
+    assert result.centers.shape[0] == 1
+    torch.testing.assert_close(result.importance, torch.ones(12, 1, dtype=F64))
+    assert all(t.isfinite().all() for t in parts(result))
+
+
+@pytest.mark.parametrize(("name", "place"), CASES)
+def test_a_client_with_one_point(name: str, place: str) -> None:
+    applies(name, "one point")
+    g = torch.Generator().manual_seed(0)
+    data = [(torch.randn(n, 10, generator=g), torch.randn(n, 1, generator=g)) for n in (1, 30, 2, 17)]
+    federation = from_arrays(data, test_fraction=0.0, task="regression")
+    plan = stages(name, place)
+    if place == "graph":
+        plan = Stages((replace(plan[0], topology=Graph("complete")),))
+    simulation, result = play(plan, federation)
+    assert all(t.isfinite().all() for t in parts(result))
+    close(run_apart(linear, federation, plan, seed=3)[0], result)
+
+
+def test_stages_hand_their_centers_on() -> None:
+    """From a server to a graph and back; apart as together, and resumed as straight."""
+    first, second = stages("FedSoft", "server")[0], stages("FedSPD", "graph")[0]
+    plan = first.then(second).then(first)
+    simulation, result = play(plan, clients())
+    assert simulation.rounds == 9
+    close(run_apart(linear, clients(), plan, seed=3)[0], result)
+    half = Simulation(linear, clients(), plan, seed=3, dtype=F64, device=torch.device("cpu"))
+    for _ in range(4):
+        half.step()
+    again = Simulation(linear, clients(), plan, seed=3, dtype=F64, device=torch.device("cpu"))
+    again.load(*half.save())
+    while not again.done:
+        again.step()
+    assert same_bits(again.result(final=True), result)
