@@ -157,7 +157,7 @@ def test_a_client_with_one_point(name: str, place: str) -> None:
     plan = stages(name, place)
     if place == "graph":
         plan = Stages((replace(plan[0], topology=Graph("complete")),))
-    simulation, result = play(plan, federation)
+    _, result = play(plan, federation)
     assert all(t.isfinite().all() for t in parts(result))
     close(run_apart(linear, federation, plan, seed=3)[0], result)
 

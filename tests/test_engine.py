@@ -291,8 +291,8 @@ def test_batch_norm_refuses_a_batch_of_one_value() -> None:
     def flat() -> nn.Module:
         return nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Linear(8, 4))
 
+    cohort = cohort_of(flat, [6, 12], SGD)
     with pytest.raises(CoterieError, match="batch of a single point"):
-        cohort = cohort_of(flat, [6, 12], SGD)
         cohort.solve(starts(cohort))
 
 

@@ -54,6 +54,8 @@ class Stages(tuple[Stage, ...]):
         for stage in self:
             stage.topology.check(n_clients)
             stage.algorithm.check(n_clients, stage.topology)
+        if len(self) > 1 and not all(stage.rounds for stage in self):
+            raise CoterieError("a stage has 0 rounds; each of several stages needs 1 or more")
         for before, after in pairwise(self):
             left, wanted = before.algorithm.clusters(), after.algorithm.clusters()
             if left != wanted:
@@ -178,7 +180,6 @@ class Simulation:
         self.traffic = Traffic()
         self.at = (0, 0)  # stage, round within it
         self.state = self._enter(0, self._first_centers())
-        self._skip_empty_stages()
 
     def _first_centers(self) -> Tensor:
         """Common random centers, (1, cluster, width)."""
@@ -196,11 +197,6 @@ class Simulation:
         moment = Moment(self.seed, number, 0, stage.rounds)
         n, at_server = self.network.rows.n_parameters, stage.topology.is_server
         return stage.algorithm.begin(State(centers, self.keys, n, at_server, moment))
-
-    def _skip_empty_stages(self) -> None:
-        while self.at[1] >= self.stage.rounds and self.at[0] + 1 < len(self.stages):
-            self.at = (self.at[0] + 1, 0)
-            self.state = self._enter(self.at[0], self.state.centers)
 
     @property
     def stage(self) -> Stage:
@@ -221,12 +217,14 @@ class Simulation:
     def step(self) -> Mail:
         """Play one round; what was told in it."""
         number, round = self.at
+        if round == self.stage.rounds:
+            number, round = self.at = (number + 1, 0)
+            self.state = self._enter(number, self.state.centers)
         moment = replace(self.state.moment, round=round)
         self.state, told = play_round(
             self.stage, replace(self.state, moment=moment), self.clients, self.data.ids, self.traffic
         )
         self.at = (number, round + 1)
-        self._skip_empty_stages()
         return told
 
     # looking at it

@@ -1,0 +1,200 @@
+"""Is it right? Statistical criteria over seeds: `python benchmarks/right.py --seeds 1000 --out FILE`.
+
+Prints one line per run and a verdict per criterion, and writes everything, raw, to the file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from coterie import FedAvg, FedSoft, FedSPD, Graph, Stage, Stages, Training, __version__
+from coterie.data import digits, regressions
+from coterie.simulate import Simulation
+from coterie.summary import center_scores, match, summarise
+
+D = 166.0  # ‖θ0 − θ1‖² of FedSoft's Table 1
+ADAM = Training(optimizer="adam", rate=5e-3, batch=10, epochs=10)  # FedSoft, appendix C
+SGD = Training(rate=0.02, batch=10, epochs=2)
+DIGITS = Training(rate=0.1, batch=10, epochs=5)
+BANDS = {"10:90": (18, 28), "30:70": (34, 44), "linear": (28, 37), "random": (28, 39)}
+
+
+def linear() -> nn.Module:
+    return nn.Linear(10, 1, bias=False)
+
+
+def mlp() -> nn.Module:
+    return nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
+
+
+def played(
+    build: Callable[[], nn.Module], data: Any, stages: Stages, seed: int
+) -> tuple[Simulation, dict[str, Any]]:
+    simulation = Simulation(build, data, stages, seed=seed)
+    while not simulation.done:
+        simulation.step()
+    return simulation, summarise(simulation, simulation.result(final=True))
+
+
+def own(summary: dict[str, Any], what: str) -> list[float]:
+    """What each distribution's matched center reaches on it."""
+    centers = summary["centers"]
+    return [round(centers[what][s][d], 4) for d, s in enumerate(centers["center_of_distribution"])]
+
+
+def fedsoft_synthetic(seed: int) -> list[dict[str, Any]]:
+    """FedSoft's synthetic experiment with the published program's options."""
+    results = []
+    for pattern in BANDS:
+        data = regressions(pattern=pattern, separation=D, seed=seed)
+        training = replace(ADAM, keep=True, shuffle=False)
+        stage = Stage(FedSoft.as_published(2, pull=1.0, draws=60), 50, training)
+        _, summary = played(linear, data, Stages((stage,)), seed)
+        mse = own(summary, "loss")
+        error = summary["centers"]["importance_error"]
+        results.append({"pattern": pattern, "mse": mse, "mean": sum(mse) / 2, "importance_error": error})
+    return results
+
+
+def fedspd_graph(seed: int) -> list[dict[str, Any]]:
+    """FedSPD on 10:90 over an Erdős–Rényi graph, N = 100, p = 0.06."""
+    data = regressions(pattern="10:90", separation=D, seed=seed)
+    stage = Stage(FedSPD(2), 50, SGD, Graph("erdos-renyi", probability=0.06))
+    simulation, summary = played(linear, data, Stages((stage,)), seed)
+    centers = simulation.state.centers  # (client, cluster, width)
+    each = [torch.stack([s.loss for s in center_scores(simulation, centers[i])]) for i in range(len(centers))]
+    clusters, distributions = match(torch.stack(each).mean(0))
+    of_clients = torch.stack(each)[:, clusters, distributions].mean(0)
+    error = summary["centers"]["importance_error"]
+    return [
+        {"mse": own(summary, "loss"), "mse_of_clients_own": of_clients.tolist(), "importance_error": error}
+    ]
+
+
+def two_labelings(seed: int) -> list[dict[str, Any]]:
+    """Digits under two labelings, linear mixtures."""
+    data = digits(distributions="relabel", pattern="linear", seed=seed)
+    graph = Graph("erdos-renyi", degree=8)
+    plans = {
+        "FedAvg": Stages((Stage(FedAvg(), 30, DIGITS),)),
+        "FedSoft": Stages((Stage(FedSoft(2, pull=0.01), 40, DIGITS),)),
+        "FedSPD from FedSoft over the same graph": Stage(FedSoft(2, pull=0.1), 15, DIGITS, graph).then(
+            Stage(FedSPD(2), 20, DIGITS, graph)
+        ),
+    }
+    results = []
+    for name, stages in plans.items():
+        _, summary = played(mlp, data, stages, seed)
+        error = summary["centers"].get("importance_error")
+        personal = summary["personal"]["accuracy"]
+        results.append(
+            {
+                "method": name,
+                "accuracy": own(summary, "accuracy"),
+                "importance_error": error,
+                "personal": personal,
+            }
+        )
+    return results
+
+
+PARTS = {
+    "fedsoft-synthetic": (fedsoft_synthetic, 5),
+    "fedspd-graph": (fedspd_graph, 10),
+    "two-labelings": (two_labelings, 10),
+}
+
+
+def verdicts(part: str, runs: list[dict[str, Any]]) -> list[str]:
+    """Each criterion with what was seen."""
+    if part == "fedsoft-synthetic":
+        lines = []
+        for pattern, (low, high) in BANDS.items():
+            mean = sum(found := [r["mean"] for r in runs if r["pattern"] == pattern]) / len(found)
+            lines.append(
+                f"{'ok ' if low <= mean <= high else 'NOT'} {pattern}: {mean:.1f}, to lie in {low} to {high}"
+            )
+        return lines
+    if part == "fedspd-graph":
+        good = sum(max(r["mse"]) < 2 for r in runs)
+        worst = max(r["importance_error"] for r in runs)
+        clients = sum(sum(r["mse_of_clients_own"]) / 2 for r in runs) / len(runs)
+        return [
+            f"{'ok ' if good >= 0.8 * len(runs) else 'NOT'} both average centers under 2: {good} of {len(runs)} seeds",
+            f"{'ok ' if worst < 0.05 else 'NOT'} importance error at most {worst:.4f}, to be under 0.05",
+            f"--- mean MSE of the clients' own centers: {clients:.3f}",
+        ]
+    lines = []
+    limits = {
+        "FedAvg": ("max", 0.55),
+        "FedSoft": ("min", 0.75),
+        "FedSPD from FedSoft over the same graph": ("min", 0.90),
+    }
+    for method, (side, limit) in limits.items():
+        found = [r for r in runs if r["method"] == method]
+        each = [max(r["accuracy"]) if side == "max" else min(r["accuracy"]) for r in found]
+        good = sum(a < limit if side == "max" else a >= limit for a in each)
+        lines.append(
+            f"{'ok ' if good == len(each) else 'NOT'} {method}: {'highest' if side == 'max' else 'lowest'} own-center "
+            f"accuracy {'under' if side == 'max' else 'at least'} {limit} in {good} of {len(each)} seeds, "
+            f"mean {sum(each) / len(each):.3f}"
+        )
+        errors = [r["importance_error"] for r in found if r["importance_error"] is not None]
+        if errors:
+            lines.append(
+                f"{'ok ' if max(errors) < 0.03 else 'NOT'} {method}: importance error at most {max(errors):.4f}"
+            )
+    return lines
+
+
+def provenance() -> dict[str, str]:
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True
+    ).stdout.strip()
+    changed = bool(
+        subprocess.run(["git", "status", "--porcelain", "src"], capture_output=True, text=True).stdout
+    )
+    return {
+        "command": "python " + " ".join(sys.argv),
+        "commit": commit + (" with changes" if changed else ""),
+        "date": str(date.today()),
+        "machine": f"{platform.machine()}, {torch.get_num_threads()} threads, {platform.system()}",
+        "versions": f"coterie {__version__}, torch {torch.__version__}, Python {platform.python_version()}",
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=1000, help="the first seed")
+    parser.add_argument("--number", type=int, help="how many seeds (default: 5, 10 and 10)")
+    parser.add_argument("--only", choices=PARTS, action="append", help="only this part")
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    report: dict[str, Any] = {"provenance": provenance()}
+    for part in options.only or PARTS:
+        play, number = PARTS[part]
+        runs = []
+        for seed in range(options.seeds, options.seeds + (options.number or number)):
+            for result in play(seed):
+                runs.append({"seed": seed, **result})
+                print(part, runs[-1], flush=True)
+        report[part] = {"runs": runs, "verdicts": verdicts(part, runs)}
+        print("\n".join(report[part]["verdicts"]), flush=True)
+    if options.out:
+        options.out.write_text(json.dumps(report, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

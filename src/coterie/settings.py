@@ -1,0 +1,197 @@
+"""Tables of settings, checked against the functions and dataclasses that take them.
+
+Names, types and defaults are read off the signature, so that no setting is spelled twice.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import types
+import typing
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
+from difflib import get_close_matches
+from functools import cache
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from coterie.errors import CoterieError
+
+Table = dict[str, Any]
+NONE = "none"  # TOML has no word for None, which may differ from leaving a setting out
+REQUIRED = inspect.Parameter.empty
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The type and the default of one setting."""
+
+    hint: Any
+    default: Any = REQUIRED
+
+
+def parameters(make: Callable[..., Any]) -> dict[str, Setting]:
+    """What a function or dataclass takes, by name."""
+    hints = get_type_hints(make, include_extras=True)
+    found = {
+        name: Setting(hints.get(name, Any), parameter.default)
+        for name, parameter in inspect.signature(make).parameters.items()
+    }
+    for own in fields(make) if is_dataclass(make) else ():
+        if own.default_factory is not MISSING:
+            found[own.name] = replace(found[own.name], default=own.default_factory())
+    return found
+
+
+@dataclass(frozen=True)
+class Section:
+    """A table of settings, each of which may have its full name from a table further out."""
+
+    prefix: str
+    values: Table = field(default_factory=dict)
+    names: Mapping[str, str] = field(default_factory=dict)
+
+    def name(self, key: str) -> str:
+        return self.names.get(key, f"{self.prefix}.{key}" if self.prefix else key)
+
+    def over(self, prefix: str, table: Table, replacing: Iterable[str] = ()) -> Section:
+        """This one with the values of `table` in front, and without those that they replace."""
+        values = {key: value for key, value in self.values.items() if key not in replacing}
+        names = {**self.names, **{key: f"{prefix}.{key}" for key in table}}
+        return Section(prefix if table else self.prefix, {**values, **table}, names)
+
+    def without(self, *keys: str) -> Section:
+        return replace(self, values={k: v for k, v in self.values.items() if k not in keys})
+
+
+def check(section: Section, known: Mapping[str, Setting]) -> Section:
+    """The section with every value of the right type and every default filled in."""
+    for key in section.values:
+        if key not in known:
+            names = ", ".join(known) or "nothing"
+            raise CoterieError(
+                f"{section.name(key)} is not a known key{nearest(key, known)}; allowed is {names}"
+            )
+    return replace(section, values={key: _value(section, key, one) for key, one in known.items()})
+
+
+def _value(section: Section, key: str, setting: Setting) -> Any:
+    name, allowed = section.name(key), describe(setting.hint)
+    if key not in section.values:
+        if setting.default is REQUIRED:
+            raise CoterieError(f"{name} is missing; needed is {allowed}")
+        return setting.default
+    value = section.values[key]
+    if value == NONE and _may_be_none(setting.hint):
+        return None
+    try:
+        return _adapter(setting.hint).validate_python(_frozen(value))
+    except ValidationError as problem:
+        raise CoterieError(f"{name} is {value!r}; allowed is {allowed}") from problem
+
+
+@cache
+def _adapter(hint: Any) -> TypeAdapter[Any]:
+    """Strict: "3" is no number, nor is true; a whole number will do where a number is wanted."""
+    return TypeAdapter(hint, config=ConfigDict(strict=True, allow_inf_nan=False))
+
+
+def _frozen(value: Any) -> Any:
+    """TOML's lists as tuples, which strict checks take for both."""
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value
+
+
+def _may_be_none(hint: Any) -> bool:
+    return types.NoneType in get_args(hint)
+
+
+def describe(hint: Any) -> str:
+    """What is allowed, in words."""
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        least = [m.ge for m in inner[1].metadata if hasattr(m, "ge")]
+        return describe(inner[0]) + "".join(f" from {n}" for n in least)
+    if origin is Literal:
+        return "one of " + ", ".join(map(repr, inner)) if len(inner) > 1 else repr(inner[0])
+    if origin in (types.UnionType, typing.Union):
+        return " or ".join(describe(one) for one in inner)
+    if origin in (tuple, Sequence) and inner:
+        many = origin is Sequence or Ellipsis in inner
+        each = describe(inner[0]).removeprefix("a ").replace("number", "numbers").replace("table", "tables")
+        return f"a list of {each}" if many else f"a list of {len(inner)} {each}"
+    plain = {bool: "true or false", int: "a whole number", float: "a number", str: "a text in quotes"}
+    return plain.get(
+        hint, repr(NONE) if hint is types.NoneType else "a table" if origin is dict else "any value"
+    )
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    close = get_close_matches(word.lower(), {k.lower(): k for k in known}, 1, cutoff=0.0)
+    return f", the nearest is {next(k for k in known if k.lower() == close[0])!r}" if close else ""
+
+
+def choose(section: Section, key: str, known: Iterable[str]) -> str:
+    """One of the known names, however its letters are written."""
+    names = list(known)
+    if key not in section.values:
+        raise CoterieError(f"{section.name(key)} is missing; allowed is {', '.join(names)}")
+    value = section.values[key]
+    by_lower = {name.lower(): name for name in names}
+    if not isinstance(value, str) or value.lower() not in by_lower:
+        close = nearest(value, names) if isinstance(value, str) else ""
+        raise CoterieError(f"{section.name(key)} is {value!r}{close}; allowed is {', '.join(names)}")
+    return by_lower[value.lower()]
+
+
+def spell(values: Mapping[str, Any], known: Mapping[str, Setting]) -> Table:
+    """Values as a table that gives the same again: None is left out where that is the default."""
+    return {
+        key: NONE if value is None else value
+        for key, value in values.items()
+        if value is not None or known[key].default is not None
+    }
+
+
+@contextmanager
+def saying(section: Section) -> Iterator[None]:
+    """What is wrong inside is said with the full names of the section's settings."""
+    try:
+        yield
+    except CoterieError as problem:
+        raise CoterieError(_named(section, str(problem))) from problem
+
+
+_WORDS = "training|algorithm|graph|participation"  # what settings are called where they are used
+
+
+def _named(section: Section, message: str) -> str:
+    values = section.values
+
+    def full(match: re.Match[str]) -> str:
+        return section.name(match[1]) if match[1] in values else match[0]
+
+    begun = re.sub(rf"^(?:{_WORDS}) (\w+)|\b(?:{_WORDS})\.(\w+)", lambda m: _pick(m, full), message)
+    begun = re.sub(r"^(\w+)(?= is )", full, begun)
+    if begun.startswith(tuple(section.name(key) for key in values)):
+        return begun
+    for key, value in values.items():
+        if any(sign in message for sign in (f"{key} {value!r}", f"{key} {value}", f"setting {key!r}")):
+            return f"{section.name(key)}: {begun}"
+    for key, value in values.items():
+        if isinstance(value, str) and ("/" in value or ":" in value) and value in message:
+            return f"{section.name(key)}: {begun}"
+    last = section.prefix.rpartition(".")[2]
+    if begun.startswith(last + " "):
+        return section.prefix + begun.removeprefix(last)
+    return f"{section.prefix}: {begun}"
+
+
+def _pick(match: re.Match[str], full: Callable[[re.Match[str]], str]) -> str:
+    key = match[1] or match[2]
+    single = re.match(r"(\w+)", key)
+    assert single is not None
+    named = full(single)
+    return match[0] if named == key else named

@@ -1,0 +1,100 @@
+"""TOML: read with changes from the command line, and written."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from coterie.errors import CoterieError
+
+Table = dict[str, Any]
+
+
+def read(text: str, where: str) -> Table:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as problem:
+        raise CoterieError(
+            f"{where} is not TOML: {problem}; allowed is lines such as rounds = 30"
+        ) from problem
+
+
+def change(table: Table, changes: Iterable[str]) -> None:
+    """Apply each `key.key.0.key=value`; whether such a key exists is for others to check."""
+    for text in changes:
+        name, sign, value = text.partition("=")
+        keys = name.strip().split(".")
+        if not sign or not all(keys):
+            raise CoterieError(f"--set is {text!r}; allowed is key=value, such as algorithm.pull=0.5")
+        _put(table, keys, _value(value.strip()))
+
+
+def _put(table: Table, keys: list[str], value: Any) -> None:
+    here: Any = table
+    for depth, key in enumerate(keys):
+        at: Any = key
+        if isinstance(here, list):
+            if not (key.isdecimal() and int(key) < len(here)):
+                name, most = ".".join(keys[: depth + 1]), len(here) - 1
+                raise CoterieError(f"--set {name}: there is no {key!r} in this list; allowed is 0 to {most}")
+            at = int(key)
+        elif not isinstance(here, dict):
+            name = ".".join(keys[:depth])
+            raise CoterieError(f"--set {'.'.join(keys)}: {name} is {here!r}; allowed is a table or a list")
+        if depth == len(keys) - 1:
+            here[at] = value
+        else:
+            here = here.setdefault(at, {}) if isinstance(here, dict) else here[at]
+
+
+def _value(text: str) -> Any:
+    """A TOML value, or else the text itself."""
+    try:
+        found = tomllib.loads(f"value = {text}")
+    except tomllib.TOMLDecodeError:
+        return text
+    return found["value"] if len(found) == 1 else text
+
+
+def write(table: Mapping[str, Any], name: str = "") -> str:
+    """The table as TOML: plain values first, then tables, then lists of tables."""
+    lines = [f"{_key(k)} = {_inline(v)}" for k, v in table.items() if not _is_table(v) and not _are_tables(v)]
+    text = "\n".join(lines) + "\n" if lines else ""
+    for key, value in table.items():
+        full = f"{name}.{_key(key)}" if name else _key(key)
+        if _is_table(value):
+            text += f"\n[{full}]\n{write(value, full)}"
+        elif _are_tables(value):
+            text += "".join(f"\n[[{full}]]\n{write(one, full)}" for one in value)
+    return text
+
+
+def _is_table(value: Any) -> bool:
+    return isinstance(value, Mapping)
+
+
+def _are_tables(value: Any) -> bool:
+    return isinstance(value, list | tuple) and bool(value) and all(map(_is_table, value))
+
+
+def _key(key: str) -> str:
+    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else _text(key)
+
+
+def _inline(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return repr(value)
+    if isinstance(value, str):
+        return _text(value)
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_inline, value))}]"
+    raise CoterieError(f"{value!r} cannot be kept in TOML; allowed are numbers, texts, true, false and lists")
+
+
+def _text(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,0 +1,288 @@
+"""Reductions between algorithms, and tiny cases computed by hand."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from coterie import (
+    CoterieError,
+    FedAvg,
+    FedProx,
+    FedSoft,
+    FedSPD,
+    Graph,
+    Local,
+    Server,
+    Stage,
+    Stages,
+    Training,
+)
+from coterie.algorithms import Algorithm
+from coterie.chance import id_keys
+from coterie.cohort import Cohort, Moment
+from coterie.data import from_arrays, regressions
+from coterie.federation import Points
+from coterie.listener import Heard, State
+from coterie.network import Network, squared_error
+from coterie.simulate import Simulation
+from coterie.wire import Mail, Traffic
+
+F64 = torch.float64
+CPU = torch.device("cpu")
+TRAINING = Training(rate=0.02, batch=10, epochs=2)
+
+
+def play(algorithm: Algorithm, topology=None, training: Training = TRAINING, rounds: int = 4) -> Simulation:
+    data = regressions(clients=10, sizes=(20, 40), separation=166.0, seed=1)
+    plan = Stages((Stage(algorithm, rounds, training, topology or Server()),))
+    simulation = Simulation(lambda: nn.Linear(10, 1, bias=False), data, plan, dtype=F64, device=CPU)
+    while not simulation.done:
+        simulation.step()
+    return simulation
+
+
+def rows(simulation: Simulation) -> Tensor:
+    return simulation.result().personal.rows[:, 0]
+
+
+def test_fedprox_without_pull_is_fedavg() -> None:
+    assert torch.equal(play(FedProx(pull=0.0)).state.centers, play(FedAvg()).state.centers)
+    assert not torch.allclose(play(FedProx(pull=5.0)).state.centers, play(FedAvg()).state.centers, atol=1e-3)
+
+
+def test_fedsoft_with_one_cluster_everyone_drawn_and_no_pull_is_fedavg() -> None:
+    soft = play(FedSoft(n_clusters=1, pull=0.0, draws=10, replacement=False))
+    torch.testing.assert_close(
+        soft.state.centers, play(FedAvg(weights="equal")).state.centers, rtol=0, atol=1e-12
+    )
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_fedsoft_from_its_own_rows_without_pull_is_local(keep: bool) -> None:
+    training = Training(optimizer="adam", rate=0.01, batch=10, epochs=2, keep=keep)
+    soft = play(FedSoft(n_clusters=2, pull=0.0, draws=10, start="own", replacement=False), training=training)
+    torch.testing.assert_close(rows(soft), rows(play(Local(), training=training)), rtol=0, atol=1e-12)
+
+
+def test_fedspd_with_one_cluster_on_the_complete_graph_is_fedavg() -> None:
+    spd = play(FedSPD(n_clusters=1, first_round=1.0), Graph("complete"))
+    expected = play(FedAvg(weights="equal")).state.centers.expand(10, -1, -1)
+    torch.testing.assert_close(spd.state.centers, expected, rtol=0, atol=1e-12)
+
+
+def test_fedavg_over_the_complete_graph_is_fedavg_at_a_server() -> None:
+    graph, server = play(FedAvg(), Graph("complete")), play(FedAvg())
+    torch.testing.assert_close(
+        graph.state.centers, server.state.centers.expand(10, -1, -1), rtol=0, atol=1e-12
+    )
+
+
+# Tiny cases. Rows are single numbers.
+
+
+def state(centers: list, clients: int, at_server: bool = True, **fields: Tensor) -> State:
+    keys = id_keys(map(str, range(clients)))
+    return State(torch.tensor(centers, dtype=F64), keys, 1, at_server, Moment(0), fields)
+
+
+def mail(clients: list[int], **told: list) -> Mail:
+    whole = {"drew", "size"}
+    fields = {n: torch.tensor(v, dtype=torch.long if n in whole else F64) for n, v in told.items()}
+    return Mail(torch.tensor(clients), fields)
+
+
+def test_fedavg_weighs_by_size() -> None:
+    heard = Heard.by_server(mail([0, 1], row=[[0.0], [10.0]], size=[30, 10]))
+    assert FedAvg().combine(state([[[5.0]]], 2), heard).centers.tolist() == [[[2.5]]]
+    assert FedAvg("equal").combine(state([[[5.0]]], 2), heard).centers.tolist() == [[[5.0]]]
+
+
+def test_fedsoft_averages_the_rows_drawn() -> None:
+    """Client 0 drawn twice and client 1 once for cluster 0; nobody who was heard for cluster 1."""
+    drawn = torch.tensor([[2.0, 0.0], [1.0, 0.0], [0.0, 3.0]])
+    heard = Heard.by_server(mail([0, 1], row=[[0.0], [9.0]], share=[[1, 0], [1, 0]], size=[1, 1]))
+    after = FedSoft(2).combine(state([[[5.0], [7.0]]], 3, drawn=drawn), heard)
+    assert after.centers.tolist() == [[[3.0], [7.0]]]
+
+
+def test_fedsoft_over_a_graph_weighs_by_share_and_size() -> None:
+    """A path 0 - 1 - 2. Listener 0 hears 0 and 1: cluster 0 is (0.5·10·0 + 1·10·6) / 15 = 4."""
+    told = mail([0, 1, 2], row=[[0.0], [6.0], [9.0]], share=[[0.5, 0.5], [1, 0], [0, 1]], size=[10, 10, 20])
+    edges = torch.tensor([[0, 0, 1, 1, 1, 2, 2], [0, 1, 0, 1, 2, 1, 2]])
+    start = state([[[1.0], [1.0]]] * 3, 3, at_server=False)
+    after = FedSoft(2).combine(start, Heard.by_peers(told, 3, edges)).centers[:, :, 0]
+    expected = [[4.0, 0.0], [4.0, (5 * 0 + 20 * 9) / 25], [6.0, 9.0]]
+    torch.testing.assert_close(after, torch.tensor(expected, dtype=F64))
+
+
+def test_fedspd_changes_only_the_cluster_it_drew() -> None:
+    """A path 0 - 1 - 2 that drew 0, 0, 1: 0 and 1 average their rows; 2 hears no other of its own."""
+    told = mail([0, 1, 2], row=[[2.0], [4.0], [8.0]], drew=[0, 0, 1])
+    edges = torch.tensor([[0, 0, 1, 1, 1, 2, 2], [0, 1, 0, 1, 2, 1, 2]])
+    heard = Heard.by_peers(told, 3, edges)
+    after = FedSPD(2).combine(state([[[1.0], [-1.0]]] * 3, 3, at_server=False), heard).centers[:, :, 0]
+    assert after.tolist() == [[3.0, -1.0], [3.0, -1.0], [1.0, 8.0]]
+    # of the letters to others only 0 <-> 1 are needed (section 6.3)
+    needed = FedSPD(2).needed(heard)
+    assert edges.T[needed].tolist() == [[0, 0], [0, 1], [1, 0], [1, 1], [2, 2]]
+
+
+def test_fedspd_away_listener_keeps_its_centers() -> None:
+    told = mail([1], row=[[4.0]], drew=[0])
+    heard = Heard.by_peers(told, 2, torch.tensor([[1], [1]]))
+    after = FedSPD(2).combine(state([[[1.0], [-1.0]]] * 2, 2, at_server=False), heard).centers[:, :, 0]
+    assert after.tolist() == [[1.0, -1.0], [4.0, -1.0]]
+
+
+def test_fedspd_aligns_by_the_greatest_cosine() -> None:
+    """The speaker calls by 0 what the listener calls by 1; aligned, it goes where it belongs."""
+    told = mail([0, 1], row=[[1.0, 0.1], [0.0, 2.0]], drew=[0, 0])
+    edges = torch.tensor([[0, 0], [0, 1]])
+    start = state([[[1.0, 0.0], [0.0, 1.0]]] * 2, 2, at_server=False)
+    start = State(start.centers, start.keys, 2, False, start.moment)
+    heard = Heard.by_peers(told, 2, edges)
+    aligned = FedSPD(2, align=True).combine(start, heard).centers[0]
+    assert aligned.tolist() == [[1.0, 0.1], [0.0, 1.0]]
+    plain = FedSPD(2).combine(start, heard).centers[0]
+    assert plain.tolist() == [[0.5, 1.05], [0.0, 1.0]]
+
+
+def one_number_cohort(*clients: tuple[list[float], list[float]], training: Training = TRAINING) -> Cohort:
+    """Clients of (x, y) for the model y = w·x."""
+    network = Network(lambda: nn.Linear(1, 1, bias=False), squared_error, device=CPU, dtype=F64)
+    points = [(torch.tensor(x, dtype=F64)[:, None], torch.tensor(y, dtype=F64)) for x, y in clients]
+    keys = id_keys(map(str, range(len(clients))))
+    return Cohort.whole(network, training, Points.of(points), keys, "regression", 0)
+
+
+def test_fedsoft_reports_shares_and_smooths_them() -> None:
+    """Centers w = 0 and w = 2 on points (1, y): y = 2 is the second's; y = 0 the first's."""
+    cohort = one_number_cohort(([1, 1, 1, 1], [0, 2, 2, 2]), ([1], [2]))
+    offer = mail([0, 1], centers=[[[0.0], [2.0]]] * 2)
+    told = FedSoft(2, smoothing=0.3).report(cohort, offer)
+    assert told["share"].tolist() == [[0.3, 0.75], [0.3, 1.0]]
+    told = FedSoft(2, smoothing=0.3, smooth="zero").report(cohort, offer)
+    assert told["share"].tolist() == [[0.25, 0.75], [0.3, 1.0]]
+    assert told["size"].tolist() == [4, 1]
+
+
+def test_fedsoft_solves_its_proximal_problem() -> None:
+    """min (w − 3)² + λ/2·Σ u_s (w − c_s)², by hand: w = (2·3 + λ·Σ u·c) / (2 + λ·Σ u)."""
+    exact = Training(rate=0.2, batch=None, epochs=400)
+    cohort = one_number_cohort(([1], [3]), training=exact)
+    share, centers, pull = [0.25, 0.9], [0.0, 10.0], 0.7
+    offer = mail([0], centers=[[[c] for c in centers]], share=[share])
+    row = float(FedSoft(2, pull=pull).train(cohort, offer)["row"])
+    by_hand = (2 * 3 + pull * (0.9 * 10)) / (2 + pull * (0.25 + 0.9))
+    assert row == pytest.approx(by_hand, abs=1e-10)
+
+
+def test_fedspd_trains_on_the_points_of_the_cluster_drawn() -> None:
+    """With its points half at w = 0 and half at w = 4 a client goes to one or the other, never between."""
+    exact = Training(rate=0.2, batch=None, epochs=400)
+    cohort = one_number_cohort(*[([1, 1], [0, 4])] * 20, training=exact)
+    offer = mail(list(range(20)), centers=[[[1.0], [3.0]]] * 20)
+    told = FedSPD(2).train(cohort, offer)
+    assert set(told["drew"].tolist()) == {0, 1}
+    torch.testing.assert_close(told["row"][:, 0], 4.0 * told["drew"].double(), rtol=0, atol=1e-10)
+
+
+def test_fedspd_first_round_is_twice_as_long() -> None:
+    """y = w·x with x = 1, target 0, full batch: each step multiplies w by 1 − 2·rate."""
+    step = Training(rate=0.1, batch=None, epochs=1)
+    cohort = one_number_cohort(([1], [0]), training=step)
+    offer = mail([0], centers=[[[1.0]]])
+    first = FedSPD(1).train(cohort.when(Moment(0, round=0)), offer)["row"]
+    later = FedSPD(1).train(cohort.when(Moment(0, round=1)), offer)["row"]
+    assert float(first) == pytest.approx(0.8**2)
+    assert float(later) == pytest.approx(0.8)
+
+
+def test_fedspd_personal_model_is_the_mixture_then_trained_on_all() -> None:
+    step = Training(rate=0.1, batch=None, epochs=1)
+    cohort = one_number_cohort(([1, 1, 1, 1], [0, 4, 4, 4]), training=step)
+    offer = mail([0], centers=[[[0.0], [4.0]]])
+    spd = FedSPD(2, final_epochs=1, final_rate=0.5)
+    assert spd.personal(cohort, offer).rows.item() == pytest.approx(3.0)  # eq. (2): 0.25·0 + 0.75·4
+    off = FedSPD(2, final_epochs=1).finish(cohort, mail([0], centers=[[[0.0], [8.0]]])).rows.item()
+    # labels: 4 is as near to 0 as to 8, argmin takes the first: all of cluster 0, mixed = 0; gradient of the
+    # mean of (w − y)² at 0 is −2·3, times 0.1·0.5
+    assert off == pytest.approx(0.05 * 6)
+
+
+def test_draws_follow_their_chances() -> None:
+    s = state([[[0.0], [0.0]]], 4)
+    chance = torch.tensor([[0.7, 0.0], [0.2, 0.0], [0.1, 0.5], [0.0, 0.5]], dtype=F64)
+    drawn = s.draw(chance, 4000, replacement=True)
+    assert drawn.sum(0).tolist() == [4000, 4000]
+    torch.testing.assert_close(drawn / 4000, chance, rtol=0, atol=0.03)
+    once = s.draw(chance, 2, replacement=False)
+    assert once.max() == 1
+    assert once[:, 1].tolist() == [0, 0, 1, 1]
+
+
+def test_draws_without_replacement_reach_everybody() -> None:
+    s = state([[[0.0]]], 5)
+    assert s.draw(torch.full((5, 1), 0.2), 5, replacement=False).tolist() == [[1.0]] * 5
+
+
+# What crosses the wire.
+
+
+def test_traffic_by_hand() -> None:
+    """Path 0 - 1 - 2, float64 rows of width 1 (8 bytes) and a choice (8 bytes): letters of 16 bytes."""
+    told = mail([0, 1, 2], row=[[2.0], [4.0], [8.0]], drew=[0, 0, 1])
+    traffic = Traffic()
+    traffic.between(told, torch.tensor([1, 2, 1]), needed=torch.tensor([1, 1, 0]))
+    assert traffic.messages == 3
+    assert traffic.multicast == 3 * 16
+    assert traffic.point_to_point == 2 * 8 + 4 * 8  # rows where needed, choices to every neighbour
+
+
+def test_traffic_of_fedavg_at_a_server() -> None:
+    """4 rounds, 10 clients: down a row of 10 float64, up the same and a size."""
+    simulation = play(FedAvg())
+    assert simulation.traffic.down == 4 * 10 * 80
+    assert simulation.traffic.up == 4 * 10 * 88
+    assert simulation.traffic.messages == 80
+
+
+def test_local_sends_nothing() -> None:
+    assert play(Local()).traffic == Traffic()
+
+
+# What is refused.
+
+
+def test_refusals() -> None:
+    with pytest.raises(CoterieError, match=r"draws is 11; allowed is 1 to 10"):
+        play(FedSoft(2, draws=11))
+    with pytest.raises(CoterieError, match="over a graph nobody is drawn"):
+        play(FedSoft(2, draws=5), Graph("complete"))
+    with pytest.raises(CoterieError, match="n_clusters is 0"):
+        play(FedSPD(0))
+    with pytest.raises(CoterieError, match="FedAvg leaves 1 centers but FedSPD"):
+        Stage(FedAvg(), 1).then(Stage(FedSPD(2), 1)).check(3)
+
+
+def test_a_run_of_no_rounds_still_gives_models() -> None:
+    assert rows(play(FedSoft(2), rounds=0)).shape == (10, 10)
+
+
+def test_client_ids_not_positions() -> None:
+    """A client does the same whoever else takes part."""
+    g = torch.Generator().manual_seed(0)
+    data = {n: (torch.randn(20, 10, generator=g), torch.randn(20, 1, generator=g)) for n in "abc"}
+
+    def row_of_b(federation: dict) -> Tensor:
+        plan = Stages((Stage(Local(), 2, TRAINING),))
+        federation = from_arrays(federation, test_fraction=0.0, task="regression")
+        simulation = Simulation(lambda: nn.Linear(10, 1), federation, plan, dtype=F64, device=CPU)
+        while not simulation.done:
+            simulation.step()
+        return rows(simulation)[federation.ids.index("b")]
+
+    alone = {"b": data["b"]}
+    torch.testing.assert_close(row_of_b(data), row_of_b(alone), rtol=0, atol=1e-12)
