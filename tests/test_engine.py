@@ -188,15 +188,16 @@ def test_kept_optimizer_goes_on_where_it_was() -> None:
     torch.testing.assert_close(cohort.solve(cohort.solve(start)), longer.solve(start), rtol=0, atol=1e-12)
 
 
-def test_losses_by_concatenation_equal_those_by_client() -> None:
-    cohort = federated("cnn with batch norm", [5, 9, 2], SGD)
+@pytest.mark.parametrize("model", MODELS)
+def test_losses_by_concatenation_equal_those_by_client(model: str) -> None:
+    cohort = federated(model, [5, 9, 2], SGD)
     centers = starts(cohort)[:2]
     shared = cohort.losses(centers.expand(3, 2, -1))
     own = cohort.losses(centers.repeat(3, 1, 1))
     assert shared.shape == (16, 2)
     torch.testing.assert_close(shared, own, rtol=0, atol=1e-12)
     module = cohort.network.rows.module_of(centers[1])
-    expected = nn.functional.cross_entropy(module(cohort.points.x), cohort.points.y, reduction="none")
+    expected = cohort.network.loss(module(cohort.points.x), cohort.points.y)
     torch.testing.assert_close(shared[:, 1], expected.detach(), rtol=0, atol=1e-12)
 
 

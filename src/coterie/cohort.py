@@ -212,7 +212,7 @@ class Cohort:
         """(point, ...) `what` of each client's row (client, width) on its points."""
         points, network = self.points, self.network
         with torch.no_grad():
-            if network.alone_in_evaluation or not (network.vectorised or is_shared(rows)):
+            if network.alone_in_evaluation or not (network.evaluates_together or is_shared(rows)):
                 return self._evaluate_alone(rows, what)
             if is_shared(rows):  # one model for all: every client's points in one row of batches
                 batches = torch.split(

@@ -66,7 +66,8 @@ class Network:
         self.rows = Rows(template)
         self.prepared = Prepared(template)
         self.module = self.prepared.module
-        self.vectorised = True
+        self.vectorised = True  # can clients train together?
+        self.evaluates_together = True  # can clients' own models be evaluated together?
         self.alone_in_evaluation = False  # may points of several clients share an evaluation batch?
         self.needs_two = False  # does a batch of one point fail (batch norm over single values)?
         self.activations = (
@@ -82,7 +83,7 @@ class Network:
         """Bytes that one chunk of clients may take."""
         if self.device.type == "cuda":
             return int(torch.cuda.mem_get_info(self.device)[0] * 0.4)
-        return 256 * 2**20
+        return 64 * 2**20  # small enough to stay near the processor
 
     # one row
 
@@ -173,6 +174,7 @@ class Network:
         self.needs_two = self._refuses_one_point(x)
         reason = self._why_not_together(x, y)
         self.vectorised = reason is None
+        self.evaluates_together = self.vectorised and self._evaluates_together(x)
         if reason is not None:
             log.warning("clients are computed one by one, which is slower: %s", reason)
 
@@ -201,6 +203,15 @@ class Network:
         with torch.no_grad():
             whole, half = self.outputs(row, x), self.outputs(row, x[: max(1, len(x) // 2)])
         return self._close(whole[: len(half)], half)
+
+    def _evaluates_together(self, x: Tensor) -> bool:
+        rows = torch.stack([self.initial("probe 0"), self.initial("probe 1")])
+        with torch.no_grad():
+            apart = torch.stack([self.outputs(row, x) for row in rows])
+            try:
+                return self._close(vmap(self.outputs)(rows, torch.stack([x, x])), apart)
+            except Exception:  # vmap's own refusals have no class of their own
+                return False
 
     def _refuses_one_point(self, x: Tensor) -> bool:
         try:

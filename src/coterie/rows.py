@@ -53,9 +53,7 @@ class Rows:
 
     def views(self, parameters: Tensor, tail: Tensor) -> dict[str, Tensor]:
         """The two parts of a row as the module's named tensors, without copying."""
-        named = {s.name: parameters[s.start : s.stop].view(s.shape) for s in self.parameters}
-        named.update({s.name: tail[s.start : s.stop].view(s.shape) for s in self.tail})
-        return named
+        return {**_cut(parameters, self.parameters), **_cut(tail, self.tail)}
 
     def split(self, row: Tensor) -> tuple[Tensor, Tensor]:
         return row[..., : self.n_parameters], row[..., self.n_parameters :]
@@ -66,6 +64,12 @@ class Rows:
         values = self.views(*self.split(row.detach().clone()))
         module.load_state_dict({**module.state_dict(), **values})
         return module.eval()
+
+
+def _cut(part: Tensor, slots: list[Slot]) -> dict[str, Tensor]:
+    # one split, not a slice each: its gradient is put together in one pass
+    pieces = torch.split(part, [s.stop - s.start for s in slots]) if slots else ()
+    return {s.name: piece.view(s.shape) for s, piece in zip(slots, pieces, strict=True)}
 
 
 def _slots(named: Mapping[str, Tensor]) -> list[Slot]:

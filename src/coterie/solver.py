@@ -154,14 +154,10 @@ class _Chunk:
             total[:active] += value
             parameters = rows[:active, :n]
             if problems.pull is not None and problems.anchor is not None:
-                gradient = gradient + problems.pull[:active, None] * (
-                    parameters - problems.anchor[:active, :n]
-                )
+                gradient += problems.pull[:active, None] * (parameters - problems.anchor[:active, :n])
             kept["step"][:active] += 1
             memory = {name: kept[name][:active] for name in training.slots()}
-            rows[:active, :n] = update(
-                training, rate, kept["step"][:active, None], parameters, gradient, memory
-            )
+            update(training, rate, kept["step"][:active, None], parameters, gradient, memory)
             rows[:active, n:] = tail
         taken = torch.tensor(self.steps, device=rows.device, dtype=rows.dtype)
         return Solution(rows, total / taken, kept)  # 0/0 = nan: no step, no loss

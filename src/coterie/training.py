@@ -80,22 +80,23 @@ class Training:
 
 def update(
     training: Training, rate: float, step: Tensor, rows: Tensor, gradient: Tensor, memory: dict[str, Tensor]
-) -> Tensor:
-    """One optimizer step of many rows: their new values; `memory` is changed in place.
+) -> None:
+    """One optimizer step of many rows, in place; `memory` and `gradient` are changed too.
 
     As torch.optim does it, with `step` (row, 1) counting from 1 for each row by itself.
     """
     if training.weight_decay and training.optimizer != "adamw":
-        gradient = gradient + training.weight_decay * rows
+        gradient.add_(rows, alpha=training.weight_decay)
     if training.optimizer == "sgd":
         if training.momentum:
             velocity = memory["momentum"].mul_(training.momentum).add_(gradient)
-            gradient = gradient + training.momentum * velocity if training.nesterov else velocity
-        return rows - rate * gradient
+            gradient = gradient.add_(velocity, alpha=training.momentum) if training.nesterov else velocity
+        rows.add_(gradient, alpha=-rate)
+        return
     if training.weight_decay and training.optimizer == "adamw":
-        rows = rows * (1 - rate * training.weight_decay)
+        rows.mul_(1 - rate * training.weight_decay)
     beta1, beta2 = training.betas
     first = memory["first"].mul_(beta1).add_(gradient, alpha=1 - beta1)
     second = memory["second"].mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
-    root = torch.sqrt(second) / torch.sqrt(1 - beta2**step) + training.epsilon
-    return rows - (rate / (1 - beta1**step)) * first / root
+    root = second.sqrt().div_(torch.sqrt(1 - beta2**step)).add_(training.epsilon)
+    rows.sub_(first / root.mul_((1 - beta1**step) / rate))
