@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import platform
 import subprocess
 import sys
@@ -158,15 +159,16 @@ def verdicts(part: str, runs: list[dict[str, Any]]) -> list[str]:
     return lines
 
 
+def _git(*words: str) -> str:
+    return subprocess.run(["git", *words], capture_output=True, text=True, check=False).stdout.strip()
+
+
 def provenance() -> dict[str, str]:
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True
-    ).stdout.strip()
-    changed = bool(
-        subprocess.run(["git", "status", "--porcelain", "src"], capture_output=True, text=True).stdout
-    )
+    """Where numbers come from. A copy without its repository names its commit in COTERIE_COMMIT."""
+    commit = os.environ.get("COTERIE_COMMIT") or _git("rev-parse", "--short", "HEAD")
+    changed = bool(_git("status", "--porcelain", "src"))
     return {
-        "command": "python " + " ".join(sys.argv),
+        "command": "python " + " ".join(Path(a).name if a.startswith("/") else a for a in sys.argv),
         "commit": commit + (" with changes" if changed else ""),
         "date": str(date.today()),
         "machine": f"{platform.machine()}, {torch.get_num_threads()} threads, {platform.system()}",

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from coterie import network as networks
 from coterie.chance import id_keys
-from coterie.cohort import Cohort, Personal
+from coterie.cohort import Cohort, Moment, Personal
 from coterie.errors import CoterieError
 from coterie.federation import Points
 from coterie.network import Network
@@ -319,3 +319,62 @@ def test_averaged_predictions_by_hand() -> None:
     scores = cohort.score(Personal(rows, torch.tensor([[0.75, 0.25]])), points)
     expected = -(torch.tensor(0.75).log() + torch.tensor(0.25).log()) / 2
     torch.testing.assert_close(scores.loss[0], expected.double(), rtol=1e-6, atol=0)
+
+
+def test_statistics_of_the_batch_are_each_clients_own_in_use() -> None:
+    """Batch norm without running statistics: a client's points must not meet another's, nor padding."""
+
+    def build() -> nn.Module:
+        return nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8, track_running_stats=False), nn.Linear(8, 4))
+
+    cohort = cohort_of(build, [5, 9, 3], Training(rate=0.05, batch=None, epochs=2))
+    centers = starts(cohort)[:1]
+    got = cohort.losses(centers.expand(3, 1, -1))[:, 0]
+    module = cohort.network.rows.module_of(centers[0])
+    parts = zip(cohort.points.x.split([5, 9, 3]), cohort.points.y.split([5, 9, 3]), strict=True)
+    expected = torch.cat([cohort.network.loss(module(x), y) for x, y in parts])
+    torch.testing.assert_close(got, expected.detach(), rtol=0, atol=1e-12)
+    torch.testing.assert_close(
+        cohort.solve(starts(cohort)), sequential(cohort, starts(cohort)), rtol=0, atol=1e-10
+    )
+
+
+def test_frozen_parameters_stay_and_tied_ones_are_one() -> None:
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = nn.Linear(6, 6, bias=False)
+            self.second = nn.Linear(6, 6, bias=False)
+            self.second.weight = self.first.weight
+            self.out = nn.Linear(6, 4)
+            self.out.bias.requires_grad_(False)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.out(self.second(self.first(x)))
+
+    cohort = cohort_of(Tied, [7, 12], SGD)
+    rows = cohort.network.rows
+    assert (rows.n_parameters, rows.width) == (36 + 24, 36 + 24 + 4)
+    start = starts(cohort)
+    got = cohort.solve(start)
+    assert torch.equal(got[:, -4:], start[:, -4:])
+    torch.testing.assert_close(got, sequential(cohort, start), rtol=0, atol=1e-10)
+
+
+def test_rates_over_the_rounds() -> None:
+    def rates(**settings) -> list[float]:
+        training = Training(rate=1.0, **settings)
+        return [round(training.rate_at(t, 4), 4) for t in range(4)]
+
+    assert rates() == [1, 1, 1, 1]
+    assert rates(schedule="exponential", decay=0.5) == [1, 0.5, 0.25, 0.125]
+    assert rates(schedule="step", decay=0.5, every=2) == [1, 1, 0.5, 0.5]
+    assert rates(schedule="cosine") == [1, 0.8536, 0.5, 0.1464]
+
+
+def test_the_rate_of_the_round_is_used() -> None:
+    training = Training(rate=0.1, batch=None, schedule="exponential", decay=0.5)
+    cohort = cohort_of(lambda: nn.Linear(6, 4), [7], training)
+    start = starts(cohort)
+    first, third = (cohort.when(Moment(5, 0, t, 4)).solve(start) - start for t in (0, 2))
+    torch.testing.assert_close(third, first / 4, rtol=1e-9, atol=0)

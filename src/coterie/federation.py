@@ -147,5 +147,9 @@ def _check_points(data: Federation, name: str, points: Points) -> None:
         )
     else:
         bad_y = (flat_y < 0).any(1) | (flat_y >= data.n_outputs).any(1)
-        worst = flat_y[bad_y][0].tolist() if bad_y.any() else None
-        refuse(bad_y, f"label {worst}", f"labels are whole numbers from 0 to {data.n_outputs - 1}")
+        outside = flat_y[(flat_y < 0) | (flat_y >= data.n_outputs)]
+        refuse(
+            bad_y,
+            f"label {outside[0].item() if len(outside) else None}",
+            f"labels are whole numbers from 0 to {data.n_outputs - 1}",
+        )

@@ -40,6 +40,7 @@ def summarise(simulation: Simulation, result: Result) -> dict[str, Any]:
         "seed": simulation.seed,
         "rounds": simulation.rounds_done,
         "clients": len(simulation.data),
+        "topology": simulation.stage.topology.describe(simulation.data.ids, simulation.seed),
         "traffic": simulation.traffic.named(),
         "megabytes": simulation.traffic.total() / 1e6,
     }

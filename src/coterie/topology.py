@@ -100,14 +100,15 @@ class Graph:
 
     def _expected_edges(self, n_clients: int) -> float:
         if self.kind == "barabasi-albert":
-            return float(self._attachments * (n_clients - self._attachments))
+            return float(self._attachments(n_clients) * (n_clients - self._attachments(n_clients)))
         return self._edge_chance(n_clients) * _n_pairs(n_clients)
 
-    @property
-    def _attachments(self) -> int:
-        """m of Barabási and Albert; every client but the first few brings m edges with two ends each."""
+    def _attachments(self, n_clients: int) -> int:
+        """m of Barabási and Albert: all clients but the first m bring m edges; the nearest to the degree asked."""
         assert self.degree is not None
-        return max(1, round(self.degree / 2))
+        wanted = self.degree * n_clients / 2
+        most = max(1, n_clients // 2)  # m(n − m) edges grow up to there
+        return min(range(1, most + 1), key=lambda m: abs(m * (n_clients - m) - wanted))
 
     def _edge_chance(self, n_clients: int) -> float:
         if self.kind == "complete":
@@ -181,7 +182,7 @@ class Graph:
         if self.kind == "complete":
             return np.arange(_n_pairs(n))
         if self.kind == "barabasi-albert":
-            return _pairs(nx.barabasi_albert_graph(n, self._attachments, seed=seed).edges)
+            return _pairs(nx.barabasi_albert_graph(n, self._attachments(n), seed=seed).edges)
         if self.kind == "random-geometric":
             return _random_geometric(n, round(self._expected_edges(n)), seed)
         return _pairs(nx.fast_gnp_random_graph(n, self._edge_chance(n), seed=seed).edges)
