@@ -16,6 +16,7 @@ from coterie.cohort import Personal
 from coterie.data import from_arrays
 from coterie.errors import CoterieError, require
 from coterie.federation import Federation, Task
+from coterie.interrupt import WholeRounds
 from coterie.network import Loss
 from coterie.participation import Participation
 from coterie.rows import Build, Rows, factory
@@ -183,10 +184,16 @@ def run(
     )
     journal = Journal(simulation, None if out is None else Store(Path(out)), evaluate_every, checkpoint_every)
     journal.open(experiment, resume)
-    while not simulation.done:
-        record = journal.play()
-        if watch is not None:
-            watch(record, simulation.rounds)
+    with WholeRounds() as whole:
+        while not simulation.done:
+            record = journal.play()
+            try:
+                if watch is not None:
+                    watch(record, simulation.rounds)
+                whole.stop_if_asked()
+            except KeyboardInterrupt:
+                journal.checkpoint()
+                raise
     return journal.finish()
 
 
@@ -205,11 +212,12 @@ class Journal:
         """Begin in an empty folder, or go on from the last checkpoint."""
         if self.store is None:
             return
+        folder = self.store.folder
+        if resume and not self.store.experiment.exists():
+            raise CoterieError(f"{folder} holds no run that could be resumed; start one there")
         if not resume:
-            if self.store.experiment.exists():
-                raise CoterieError(
-                    f"{self.store.folder} already holds a run; resume it, or choose another folder"
-                )
+            if self.store.taken:
+                raise CoterieError(f"{folder} already holds a run; resume it, or choose another folder")
             self.store.create(experiment)
         saved = self.store.checkpoint()
         if saved is not None:
@@ -234,8 +242,13 @@ class Journal:
             self.store.write_columns(done - 1, columns)
             self.store.append(record)
             if done % self.checkpoint_every == 0 or simulation.done:
-                self.store.write_checkpoint(*simulation.save())
+                self.checkpoint()
         return record
+
+    def checkpoint(self) -> None:
+        """Between rounds: the records on disk reach at least as far as any checkpoint."""
+        if self.store is not None:
+            self.store.write_checkpoint(*self.simulation.save())
 
     def _evaluate(self, record: Record) -> dict[str, Tensor]:
         """The clients' present models on their held-out points: means to the record, the rest as columns."""

@@ -67,13 +67,17 @@ class Section:
         return replace(self, values={k: v for k, v in self.values.items() if k not in keys})
 
 
-def check(section: Section, known: Mapping[str, Setting]) -> Section:
-    """The section with every value of the right type and every default filled in."""
+def check(section: Section, known: Mapping[str, Setting], also: Sequence[str] = ()) -> Section:
+    """The section with every value of the right type and every default filled in.
+
+    `also` are keys that were read before and are only mentioned here.
+    """
     for key in section.values:
         if key not in known:
-            names = ", ".join(known) or "nothing"
+            names = [*also, *known]
+            close = nearest(key, names)
             raise CoterieError(
-                f"{section.name(key)} is not a known key{nearest(key, known)}; allowed is {names}"
+                f"{section.name(key)} is not a known key{close}; allowed is {', '.join(names) or 'nothing'}"
             )
     return replace(section, values={key: _value(section, key, one) for key, one in known.items()})
 
@@ -108,12 +112,15 @@ def _may_be_none(hint: Any) -> bool:
     return types.NoneType in get_args(hint)
 
 
+_LIMITS = {"ge": "from", "lt": "below"}
+
+
 def describe(hint: Any) -> str:
     """What is allowed, in words."""
     origin, inner = get_origin(hint), get_args(hint)
     if origin is Annotated:
-        least = [m.ge for m in inner[1].metadata if hasattr(m, "ge")]
-        return describe(inner[0]) + "".join(f" from {n}" for n in least)
+        limits = [(word, getattr(m, sign, None)) for m in inner[1].metadata for sign, word in _LIMITS.items()]
+        return describe(inner[0]) + "".join(f" {word} {n}" for word, n in limits if n is not None)
     if origin is Literal:
         return "one of " + ", ".join(map(repr, inner)) if len(inner) > 1 else repr(inner[0])
     if origin in (types.UnionType, typing.Union):
@@ -173,25 +180,24 @@ def _named(section: Section, message: str) -> str:
     def full(match: re.Match[str]) -> str:
         return section.name(match[1]) if match[1] in values else match[0]
 
-    begun = re.sub(rf"^(?:{_WORDS}) (\w+)|\b(?:{_WORDS})\.(\w+)", lambda m: _pick(m, full), message)
-    begun = re.sub(r"^(\w+)(?= is )", full, begun)
-    if begun.startswith(tuple(section.name(key) for key in values)):
-        return begun
-    for key, value in values.items():
-        if any(sign in message for sign in (f"{key} {value!r}", f"{key} {value}", f"setting {key!r}")):
-            return f"{section.name(key)}: {begun}"
-    for key, value in values.items():
-        if isinstance(value, str) and ("/" in value or ":" in value) and value in message:
-            return f"{section.name(key)}: {begun}"
+    named = re.sub(rf"\b(?:{_WORDS})[. ](\w+)", full, message)
+    named = re.sub(r"^(\w+)(?= is )", full, named)
+    if named.startswith(tuple(section.name(key) for key in values)):
+        return named
+    meant = [k for k, v in values.items() if any(s in message for s in _mentions(k, v))]
+    meant += [k for k, v in values.items() if _is_place(v) and v in message]
+    if meant:
+        return f"{section.name(meant[0])}: {named}"
     last = section.prefix.rpartition(".")[2]
-    if begun.startswith(last + " "):
-        return section.prefix + begun.removeprefix(last)
-    return f"{section.prefix}: {begun}"
+    if named.startswith(f"{last} "):
+        return section.prefix + named.removeprefix(last)
+    return f"{section.prefix}: {named}"
 
 
-def _pick(match: re.Match[str], full: Callable[[re.Match[str]], str]) -> str:
-    key = match[1] or match[2]
-    single = re.match(r"(\w+)", key)
-    assert single is not None
-    named = full(single)
-    return match[0] if named == key else named
+def _mentions(key: str, value: Any) -> tuple[str, ...]:
+    return f"{key} {value!r}", f"{key} {value}", f"setting {key!r}"
+
+
+def _is_place(value: Any) -> bool:
+    """A path, or the name of something to import: too long to stand in a sentence by chance."""
+    return isinstance(value, str) and ("/" in value or ":" in value)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,11 @@ def _saying(what: str) -> Iterator[None]:
     except OSError as problem:
         reason = problem.strerror or str(problem)
         raise CoterieError(f"cannot {what}: {reason}; what was written before is intact") from problem
+
+
+def make_folder(folder: Path) -> None:
+    with _saying(f"make the folder {folder}"):
+        folder.mkdir(parents=True, exist_ok=True)
 
 
 def write_whole(path: Path, content: bytes) -> None:
@@ -69,22 +74,31 @@ class Store:
         return self.folder / "experiment.toml"
 
     @property
+    def taken(self) -> bool:
+        """Is there anything that a run would overwrite?"""
+        return any((self.folder / name).exists() for name in self._files())
+
+    @property
     def finished(self) -> bool:
         return (self.folder / "summary.json").exists()
 
     def create(self, experiment: str) -> None:
-        with _saying(f"make the folder {self.folder}"):
-            (self.folder / "clients").mkdir(parents=True, exist_ok=True)
+        make_folder(self.folder / "clients")
         write_whole(self.experiment, experiment.encode())
 
     def clear(self) -> None:
         """Forget an earlier run in this folder, and nothing else that lies there."""
+        if not self.folder.is_dir():
+            return
         with _saying(f"clear {self.folder}"):
             for old in (
                 *self.folder.glob("clients/*.safetensors"),
                 *(self.folder / n for n in self._files()),
             ):
                 old.unlink(missing_ok=True)
+        for folder in (self.folder / "clients", self.folder):
+            with suppress(OSError):  # not empty, or not there
+                folder.rmdir()
 
     def _files(self) -> tuple[str, ...]:
         return (
@@ -112,10 +126,10 @@ class Store:
         if not path.exists():
             return []
         records = []
-        for line in path.read_text().splitlines():
+        for line in path.read_bytes().splitlines():
             try:
                 records.append(json.loads(line))
-            except json.JSONDecodeError:
+            except ValueError:  # no JSON, or no text at all
                 break
         return records
 

@@ -1,0 +1,202 @@
+"""The command line: run, resume, compare, algorithms."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import sys
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from coterie import __version__, table, toml
+from coterie.algorithms import ALGORITHMS
+from coterie.compare import find, lines, measured
+from coterie.errors import CoterieError
+from coterie.experiment import Experiment, Prepared, load
+from coterie.methods import Method
+from coterie.progress import Watcher
+from coterie.settings import Section, choose
+from coterie.store import Store, make_folder, write_whole
+
+app = typer.Typer(
+    help="Clustered and personalised federated learning.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+WRONG, INTERRUPTED = 2, 130
+WIDE = 200  # columns, where there is no terminal to fit into
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command; what the user can mend is said in one line."""
+    warnings.filterwarnings("ignore", message="There is a performance drop")  # of torch, about its own vmap
+    log, handler = logging.getLogger("coterie"), OneLine()
+    log.addHandler(handler)
+    try:
+        code = app(args=None if argv is None else list(argv), prog_name="coterie", standalone_mode=False)
+        return code if isinstance(code, int) else 0
+    except (CoterieError, OSError) as problem:
+        return _refuse(str(problem))
+    except (KeyboardInterrupt, typer.Abort):
+        print("coterie: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except Exception as problem:
+        usage = getattr(problem, "format_message", None)  # typer's own, wherever this version defines them
+        if usage is None:
+            raise
+        return _refuse(usage() or "nothing was asked for; `coterie --help` lists the commands")
+    finally:
+        log.removeHandler(handler)
+
+
+def _refuse(message: str) -> int:
+    print(f"coterie: {' '.join(message.split())}", file=sys.stderr)
+    return WRONG
+
+
+class OneLine(logging.Handler):
+    """Warnings, each said once, on whatever stderr is at the time (a progress bar takes it over)."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self._said: set[str] = set()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        message = " ".join(record.getMessage().split())
+        if message not in self._said:
+            self._said.add(message)
+            print(f"coterie: {message}", file=sys.stderr)
+
+
+def _console() -> Console:
+    console = Console()
+    return console if console.is_terminal else Console(width=WIDE)
+
+
+@app.callback(invoke_without_command=True)
+def _coterie(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+    if version:
+        print(f"coterie {__version__}")
+        raise typer.Exit
+
+
+@app.command()
+def run(
+    experiment: Annotated[Path, typer.Argument(help="A TOML file.")],
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="A change, such as algorithm.pull=0.5; may be repeated.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="In place of the file's seed.")] = None,
+    out: Annotated[Path | None, typer.Option(help="The run's folder; runs/NAME-SEED if not given.")] = None,
+    again: Annotated[bool, typer.Option("--again", help="Start over in a folder that holds a run.")] = False,
+) -> int:
+    """Run an experiment."""
+    asked = load(experiment, set_ or (), seed)
+    folder = out or Path("runs") / f"{asked.name}-{asked.seed}"
+    prepared, text = asked.prepare(), asked.resolved()
+    _make_room(asked, folder, again)
+    if asked.several:
+        make_folder(folder)
+        write_whole(folder / "experiment.toml", text.encode())
+    return _play(prepared, folder)
+
+
+@app.command()
+def resume(folder: Annotated[Path, typer.Argument(help="The folder of a run that was stopped.")]) -> int:
+    """Go on with a run that was interrupted, from its last checkpoint."""
+    if not Store(folder).experiment.is_file():
+        raise CoterieError(
+            f"{folder} holds no experiment.toml; allowed is the folder of a run that was begun"
+        )
+    return _play(load(Store(folder).experiment).prepare(), folder)
+
+
+@app.command()
+def compare(
+    folders: Annotated[list[Path], typer.Argument(help="Folders with runs in or below them.")],
+) -> int:
+    """Finished runs side by side: mean and deviation over seeds."""
+    finished, unfinished = find(folders)
+    if not finished:
+        names = ", ".join(map(str, folders))
+        raise CoterieError(f"there is no finished run in {names}; allowed are folders made by `coterie run`")
+    for folder in unfinished:
+        logging.getLogger("coterie").warning("%s is not finished and is left out", folder)
+    _console().print(table.compared(lines(finished)))
+    return 0
+
+
+@app.command()
+def algorithms(name: Annotated[str | None, typer.Argument(help="One of them, in full.")] = None) -> int:
+    """The algorithms, with their settings; or all about one."""
+    console = _console()
+    if name is None:
+        console.print(table.algorithms(ALGORITHMS))
+        return 0
+    kind = ALGORITHMS[choose(Section("", {"algorithm": name}), "algorithm", ALGORITHMS)]
+    parts = [f"{kind.title()} (runs at: {table.where(kind)})", inspect.cleandoc(kind.__doc__ or "")]
+    parts += ["settings: " + (", ".join(table.settings(kind)) or "none"), kind.bibtex]
+    console.print("\n\n".join(part for part in parts if part), markup=False, highlight=False, soft_wrap=True)
+    return 0
+
+
+# folders
+
+
+def _place(experiment: Experiment, folder: Path, method: Method) -> Store:
+    """One method is kept in the run's folder itself, several are kept below it."""
+    return Store(folder / method.label if experiment.several else folder)
+
+
+def _make_room(experiment: Experiment, folder: Path, again: bool) -> None:
+    """Refuse a folder that holds a run, or forget that run."""
+    stores = [Store(folder), *(_place(experiment, folder, method) for method in experiment.methods)]
+    taken = [store for store in stores if store.taken]
+    if taken and not again:
+        raise CoterieError(
+            f"--out is '{folder}', which already holds a run; allowed is another folder, --again to start over, "
+            f"or `coterie resume {folder}`"
+        )
+    for label in _labels_of(folder):
+        Store(folder / label).clear()
+    for store in reversed(taken):
+        store.clear()
+
+
+def _labels_of(folder: Path) -> list[str]:
+    """The methods of the run that lies in this folder, which need not be those of the run to come."""
+    try:
+        old = toml.read((folder / "experiment.toml").read_text(encoding="utf-8"), str(folder))
+        return [Path(method["label"]).name for method in old["method"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+
+
+# playing
+
+
+def _play(prepared: Prepared, folder: Path) -> int:
+    """All methods that are not finished, one after another; then the table."""
+    experiment, console = prepared.experiment, _console()
+    try:
+        with Watcher(console) as watcher:
+            for method in experiment.methods:
+                store = _place(experiment, folder, method)
+                if not store.finished:
+                    begun = store.experiment.exists()
+                    watch = watcher.method(method.label, sum(stage.rounds for stage in method.stages))
+                    prepared.play(method, store.folder, resume=begun, watch=watch)
+    except KeyboardInterrupt:
+        print(f"coterie: interrupted; go on with `coterie resume {folder}`", file=sys.stderr)
+        return INTERRUPTED
+    summaries = {m.label: _place(experiment, folder, m).summary() for m in experiment.methods}
+    console.print(table.end_of_run({label: measured(one) for label, one in summaries.items()}))
+    console.print(f"\nThe run is in {folder}", markup=False, highlight=False, soft_wrap=True)
+    return 0

@@ -1,0 +1,237 @@
+"""An experiment: TOML, to checked settings, to objects."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+import torch
+from pydantic import Field
+
+from coterie import data, models, toml
+from coterie.errors import CoterieError, require
+from coterie.federation import Federation
+from coterie.methods import (
+    Count,
+    Layers,
+    Method,
+    MethodTable,
+    check_folder_name,
+    check_labels,
+    check_one_way,
+    method_of,
+    spelled_method,
+    stages_of,
+)
+from coterie.rows import Build
+from coterie.run import Run, Watch, run
+from coterie.settings import REQUIRED, Section, Setting, Table, check, choose, parameters, saying, spell
+from coterie.simulate import Simulation
+
+SOURCES: dict[str, Callable[..., Federation]] = {
+    "digits": data.digits,
+    "regressions": data.regressions,
+    "gaussians": data.gaussians,
+    "folder": data.from_folder,
+    "table": data.from_table,
+}
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _File(MethodTable):
+    name: str | None = None
+    seed: Seed = 0
+    evaluate_every: Count = 10
+    checkpoint_every: Annotated[int, Field(ge=1)] = 10
+    dtype: Literal["float32", "float64"] = "float32"
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    threads: Annotated[int, Field(ge=1)] | None = None  # of the CPU; for small models 1 is fastest
+    data: Table
+    model: Table
+    method: tuple[Table, ...] = ()
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """What is to be run, with every setting known."""
+
+    name: str
+    seed: int
+    evaluate_every: int
+    checkpoint_every: int
+    dtype: str
+    device: str
+    threads: int | None
+    data: Table  # with "source"; "seed" is None where it follows the experiment's
+    model: Table  # with "name"
+    methods: tuple[Method, ...]
+    several: bool  # was it written as a list of methods?
+
+    def only(self, method: Method) -> Experiment:
+        return replace(self, methods=(method,), several=False)
+
+    def resolved(self) -> str:
+        """TOML with every setting spelled out, which loads as the same experiment."""
+        plain = ("name", "seed", "evaluate_every", "checkpoint_every", "dtype", "device", "threads")
+        table = spell({key: getattr(self, key) for key in plain}, parameters(_File))
+        table["data"] = spell(self.data, {"source": Setting(str), **_source_settings(self.data["source"])})
+        table["model"] = spell(self.model, dict.fromkeys(self.model, Setting(Any, None)))
+        methods = [spelled_method(method) for method in self.methods]
+        return toml.write({**table, **({"method": methods} if self.several else methods[0])})
+
+    def federation(self) -> Federation:
+        settings = {key: value for key, value in self.data.items() if key != "source"}
+        settings["seed"] = self.seed if settings["seed"] is None else settings["seed"]
+        with saying(Section("data", settings)):
+            return SOURCES[self.data["source"]](**settings)
+
+    def factory(self, federation: Federation) -> Build:
+        """What makes a fresh model, sized for the data."""
+        settings = {key: value for key, value in self.model.items() if key not in ("name", "folder")}
+        for folder in (os.getcwd(), self.model.get("folder")):
+            if folder is not None and folder not in sys.path:
+                sys.path.insert(0, folder)
+        shape = tuple(federation.train.x.shape[1:])
+        with saying(Section("model", self.model)):
+            return models.build(self.model["name"], shape, federation.n_outputs, **settings)
+
+    def prepare(self) -> Prepared:
+        """Everything made and checked; nothing is written yet."""
+        federation = self.federation()
+        for method in self.methods:
+            method.check(federation.ids, self.seed)
+        cuda = self.device != "cuda" or torch.cuda.is_available()
+        require(cuda, "device", self.device, "'cpu' or 'auto', as this machine has no CUDA device")
+        prepared = Prepared(self, federation, self.factory(federation))
+        with saying(Section("model", self.model)), _threads(self.threads):
+            prepared.simulation(self.methods[0])  # which looks whether the model fits the data
+        return prepared
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """An experiment with its data and its model, ready to run."""
+
+    experiment: Experiment
+    federation: Federation
+    build: Build
+
+    def simulation(self, method: Method) -> Simulation:
+        device, dtype = self._place()
+        seed = self.experiment.seed
+        return Simulation(self.build, self.federation, method.stages, seed=seed, device=device, dtype=dtype)
+
+    def play(self, method: Method, out: Path, *, resume: bool = False, watch: Watch | None = None) -> Run:
+        """Run one method in its folder."""
+        device, dtype = self._place()
+        with _threads(self.experiment.threads):
+            return run(
+                self.build,
+                self.federation,
+                method.stages,
+                seed=self.experiment.seed,
+                out=out,
+                resume=resume,
+                device=device,
+                dtype=dtype,
+                evaluate_every=self.experiment.evaluate_every,
+                checkpoint_every=self.experiment.checkpoint_every,
+                watch=watch,
+                experiment=self.experiment.only(method).resolved(),
+            )
+
+    def _place(self) -> tuple[torch.device | None, torch.dtype]:
+        device = None if self.experiment.device == "auto" else torch.device(self.experiment.device)
+        return device, getattr(torch, self.experiment.dtype)
+
+
+@contextmanager
+def _threads(number: int | None) -> Iterator[None]:
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(number or before)
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def load(path: Path | str, overrides: Iterable[str] = (), seed: int | None = None) -> Experiment:
+    """The experiment in a file, with changes such as "algorithm.pull=0.5"."""
+    path = Path(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as problem:
+        reason = problem.strerror if isinstance(problem, OSError) else "it is not UTF-8 text"
+        raise CoterieError(f"{path} cannot be read ({reason}); allowed is a TOML file") from problem
+    table = toml.read(text, str(path))
+    toml.change(table, overrides)
+    if seed is not None:
+        table["seed"] = seed
+    plain = re.sub(r"[^A-Za-z0-9._+-]+", "-", path.stem).strip(".-") or "experiment"
+    return parse(table, plain[:80], path.parent)
+
+
+def parse(table: Table, name: str = "experiment", folder: Path | str = ".") -> Experiment:
+    """The experiment in a table; its relative paths are looked for in `folder`."""
+    file = _File(**check(Section("", table), parameters(_File)).values)
+    check_one_way(file)
+    folder = Path(folder).absolute()
+    outer: Layers = [("", file)]
+    if file.method:
+        methods = tuple(method_of(outer, f"method.{i}.", one, folder) for i, one in enumerate(file.method))
+    else:
+        methods = (stages_of(outer, "", file, folder),)
+    check_labels(methods)
+    name = file.name if file.name is not None else name
+    check_folder_name("name", name)
+    return Experiment(
+        name=name,
+        seed=file.seed,
+        evaluate_every=file.evaluate_every,
+        checkpoint_every=file.checkpoint_every,
+        dtype=file.dtype,
+        device=file.device,
+        threads=file.threads,
+        data=_data(Section("data", file.data), folder),
+        model=_model(Section("model", file.model), folder),
+        methods=methods,
+        several=bool(file.method),
+    )
+
+
+# data and model
+
+
+def _data(section: Section, folder: Path) -> Table:
+    source = choose(section, "source", SOURCES)
+    section = check(section.without("source"), _source_settings(source), also=("source",))
+    for key, setting in parameters(SOURCES[source]).items():
+        if Path in get_args(setting.hint):
+            section.values[key] = str(folder / section.values[key])
+    return {"source": source, **section.values}
+
+
+def _source_settings(source: str) -> dict[str, Setting]:
+    """A source's own parameters; paths are texts in TOML, and the seed may be left to the experiment."""
+    known = parameters(SOURCES[source])
+    paths = {key: replace(one, hint=str) for key, one in known.items() if Path in get_args(one.hint)}
+    return {**known, **paths, "seed": Setting(Seed | None, None)}
+
+
+def _model(section: Section, folder: Path) -> Table:
+    name = section.values.get("name")
+    if (
+        isinstance(name, str) and ":" in name
+    ):  # the user's own, whose settings are checked when it is imported
+        return {"folder": str(folder), **section.values}
+    name = choose(section, "name", models.MODELS)
+    known = {key: one for key, one in parameters(models.MODELS[name]).items() if one.default is not REQUIRED}
+    known["init"] = parameters(models.build)["init"]
+    return {"name": name, **check(section.without("name"), known, also=("name",)).values}

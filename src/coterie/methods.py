@@ -1,0 +1,202 @@
+"""From tables to methods: stages of algorithms, each table's settings over those further out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Annotated, Any, TypeVar, get_args
+
+from pydantic import Field
+
+from coterie.algorithms import ALGORITHMS, Algorithm
+from coterie.errors import CoterieError, require
+from coterie.participation import Participation
+from coterie.settings import Section, Table, check, choose, parameters, saying, spell
+from coterie.simulate import Stage, Stages
+from coterie.topology import Graph, Kind, Server, Topology
+from coterie.training import Training
+
+ROUNDS = 50  # where nothing is said, as in `coterie.run`
+_FOLDER_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9 ._+-]{0,78}[A-Za-z0-9_+-])?")
+_FOLDER_NAMES = "up to 80 letters, digits, spaces and . _ + -, that can be the name of a folder"
+
+Count = Annotated[int, Field(ge=0)]
+Made = TypeVar("Made")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartTable:
+    """What a stage may say; a method says it for all its stages, and the file for all methods."""
+
+    rounds: Count | None = None
+    algorithm: Table = field(default_factory=dict)
+    training: Table = field(default_factory=dict)
+    topology: Table = field(default_factory=dict)
+    participation: Table = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MethodTable(PartTable):
+    label: str | None = None
+    stage: tuple[Table, ...] = ()
+
+
+Layers = Sequence[tuple[str, PartTable]]  # from the outermost in, each with the prefix of its keys
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a stage's settings were written, so that what is wrong with them can be named later."""
+
+    algorithm: Section
+    topology: Section
+
+
+@dataclass(frozen=True)
+class Method:
+    """One of the things compared: stages under a label."""
+
+    label: str
+    stages: Stages
+    origins: tuple[Origin, ...] = field(compare=False, repr=False)
+
+    def check(self, ids: Sequence[str], seed: int) -> None:
+        """Refuse what could not run with these clients; graphs are drawn to see that they connect."""
+        for stage, origin in zip(self.stages, self.origins, strict=True):
+            with saying(origin.topology):
+                stage.topology.check(len(ids))
+                stage.topology.describe(ids, seed)
+            with saying(origin.algorithm):
+                Stages((stage,)).check(len(ids))
+        for pair, origin in zip(pairwise(self.stages), self.origins[1:], strict=True):
+            try:
+                Stages(pair).check(len(ids))
+            except CoterieError as problem:
+                raise CoterieError(f"{origin.algorithm.name('n_clusters')}: {problem}") from problem
+
+
+def check_one_way(file: MethodTable, prefix: str = "") -> None:
+    ways = [key for key in ("algorithm", "stage", "method") if hasattr(file, key)]
+    given = [prefix + way for way in ways if getattr(file, way)]
+    if len(given) != 1:
+        allowed = ", ".join(prefix + way for way in ways)
+        raise CoterieError(
+            f"given is {' and '.join(given) or 'none'} of {allowed}; allowed is exactly one of them"
+        )
+
+
+def method_of(outer: Layers, prefix: str, table: Table, folder: Path) -> Method:
+    part = MethodTable(**check(Section(prefix[:-1], table), parameters(MethodTable)).values)
+    check_one_way(part, prefix)
+    return stages_of([*outer, (prefix, part)], prefix, part, folder)
+
+
+def stages_of(outer: Layers, prefix: str, part: MethodTable, folder: Path) -> Method:
+    """The stages of one method, written as a list or as one algorithm."""
+    layers: list[Layers] = [outer]
+    if part.stage:
+        layers = []
+        for i, table in enumerate(part.stage):
+            name = f"{prefix}stage.{i}"
+            stage = PartTable(**check(Section(name, table), parameters(PartTable)).values)
+            require(bool(stage.algorithm), f"{name}.algorithm", stage.algorithm, "a table with a name")
+            layers.append([*outer, (f"{name}.", stage)])
+    made = [_stage(one, folder) for one in layers]
+    label = part.label
+    if label is None:
+        label = "+".join(stage.algorithm.title() for stage, _ in made)
+    check_folder_name(f"{prefix}label", label)
+    return Method(label, Stages(stage for stage, _ in made), tuple(origin for _, origin in made))
+
+
+def _stage(layers: Layers, folder: Path) -> tuple[Stage, Origin]:
+    """Each layer's settings over those of the layers around it."""
+    rounds = [part.rounds for _, part in layers if part.rounds is not None]
+    training, topology, participation = Section("training"), Section("topology"), Section("participation")
+    for prefix, part in layers:
+        lengths = {"epochs", "steps"} if {"epochs", "steps"} & part.training.keys() else set()
+        training = training.over(f"{prefix}training", part.training, replacing=lengths)
+        old = topology.values if "kind" in part.topology else ()
+        topology = topology.over(f"{prefix}topology", part.topology, replacing=old)
+        participation = participation.over(f"{prefix}participation", part.participation)
+    if "steps" in training.values:  # a length in steps takes the place of the one in epochs
+        training.values.setdefault("epochs", "none")
+    algorithm, kind = _algorithm(Section(f"{layers[-1][0]}algorithm", layers[-1][1].algorithm))
+    graph, origin = _topology(topology, folder)
+    stage = Stage(
+        algorithm=kind,
+        rounds=rounds[-1] if rounds else ROUNDS,
+        training=_make(Training, training),
+        topology=graph,
+        participation=_make(Participation, participation),
+    )
+    return stage, Origin(algorithm, origin)
+
+
+def _make(kind: type[Made], section: Section) -> Made:
+    section = check(section, parameters(kind))
+    with saying(section):
+        return kind(**section.values)
+
+
+def _algorithm(section: Section) -> tuple[Section, Algorithm]:
+    kind = ALGORITHMS[choose(section, "name", ALGORITHMS)]
+    section = check(section.without("name"), parameters(kind), also=("name",))
+    with saying(section):
+        return section, kind(**section.values)
+
+
+def _topology(section: Section, folder: Path) -> tuple[Topology, Section]:
+    section = replace(section, values={"kind": "server", **section.values})
+    kind = choose(section, "kind", ("server", *get_args(Kind)))
+    if kind == "server":
+        for key in section.values.keys() - {"kind"}:
+            raise CoterieError(
+                f"{section.name(key)} is {section.values[key]!r}, but {section.name('kind')} is 'server'; "
+                f"allowed is none at a server, or a kind among {', '.join(get_args(Kind))}"
+            )
+        return Server(), section
+    section = check(replace(section, values={**section.values, "kind": kind}), parameters(Graph))
+    if section.values["path"] is not None:
+        section.values["path"] = str(folder / section.values["path"])
+    with saying(section):
+        return Graph(**section.values), section
+
+
+def check_labels(methods: Sequence[Method]) -> None:
+    seen: dict[str, int] = {}
+    for i, method in enumerate(methods):
+        first = seen.setdefault(method.label.lower(), i)  # some disks take A and a for the same folder
+        allowed = f"a label other than that of method.{first}"
+        require(first == i, f"method.{i}.label", method.label, allowed)
+
+
+def check_folder_name(key: str, name: str) -> None:
+    require(_FOLDER_NAME.fullmatch(name) is not None, key, name, _FOLDER_NAMES)
+
+
+# as TOML again
+
+
+def spelled_method(method: Method) -> Table:
+    stages = [_spelled_stage(stage) for stage in method.stages]
+    return {"label": method.label, **(stages[0] if len(stages) == 1 else {"stage": stages})}
+
+
+def _spelled_stage(stage: Stage) -> Table:
+    topology = {"kind": "server"} if isinstance(stage.topology, Server) else _spelled(stage.topology)
+    return {
+        "rounds": stage.rounds,
+        "algorithm": {"name": stage.algorithm.title(), **_spelled(stage.algorithm)},
+        "training": _spelled(stage.training),
+        "topology": topology,
+        "participation": _spelled(stage.participation),
+    }
+
+
+def _spelled(made: Any) -> Table:
+    known = parameters(type(made))
+    return spell({key: getattr(made, key) for key in known}, known)

@@ -1,0 +1,89 @@
+"""Tables for people: the end of a run, runs compared, and the algorithms."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Mapping, Sequence
+
+from rich.box import SIMPLE_HEAD
+from rich.markup import escape
+from rich.table import Table
+
+from coterie.algorithms import Algorithm
+from coterie.compare import Line, Numbers
+from coterie.settings import REQUIRED, parameters
+
+_ABSENT = "–"
+_LEGEND = (
+    "{0} on 1, 2, ...: of each distribution's own center, on points of that distribution; "
+    "personal: mean over clients on their held-out points{1}"
+)
+
+
+def end_of_run(methods: Mapping[str, Numbers]) -> Table:
+    """One line per method."""
+    headings = _headings(methods.values())
+    headings = [h for h in headings if h not in ("personal F1", "personal loss")]  # these are in the folder
+    table = _table("method", headings, "")
+    for label, numbers in methods.items():
+        table.add_row(label, *(_number(h, numbers[h]) if h in numbers else _ABSENT for h in headings))
+    return table
+
+
+def compared(lines: Sequence[Line]) -> Table:
+    """One line per group of runs that differ in the seed alone."""
+    columns = [line.over_seeds() for line in lines]
+    headings = _headings(columns)
+    table = _table("method", [*headings, "seeds"], "; mean ± sample standard deviation over seeds")
+    for line, column in zip(lines, columns, strict=True):
+        cells = [_spread(h, *column[h]) if h in column else _ABSENT for h in headings]
+        table.add_row(escape(line.name), *cells, str(len(line.runs)))
+    return table
+
+
+def algorithms(known: Mapping[str, type[Algorithm]]) -> Table:
+    """The list: what each is, where it runs, and its settings."""
+    table = Table(box=SIMPLE_HEAD, show_edge=False)
+    for heading in ("algorithm", "what it is", "runs", "settings (defaults)"):
+        table.add_column(heading, overflow="fold")
+    for name, kind in known.items():
+        first = inspect.cleandoc(kind.__doc__ or "").partition("\n")[0]
+        cells = (name, first, where(kind), ", ".join(settings(kind)) or _ABSENT)
+        table.add_row(*map(escape, cells))
+    return table
+
+
+def where(kind: type[Algorithm]) -> str:
+    return "server" if kind.needs_server else "server, graph"
+
+
+def settings(kind: type[Algorithm]) -> list[str]:
+    """Each setting with its default, as it is written in TOML or Python."""
+    return [
+        name if setting.default is REQUIRED else f"{name}={setting.default!r}"
+        for name, setting in parameters(kind).items()
+    ]
+
+
+def _headings(rows: Iterable[Mapping[str, object]]) -> list[str]:
+    """All headings, in the order of the row that has most."""
+    longest = sorted(rows, key=len, reverse=True)
+    return list(dict.fromkeys(heading for row in longest for heading in row))
+
+
+def _table(first: str, headings: Sequence[str], note: str) -> Table:
+    centers = next((h.partition(" ")[0] for h in headings if " on " in h), None)
+    legend = _LEGEND.format(centers, note) if centers else note.removeprefix("; ")
+    table = Table(box=SIMPLE_HEAD, show_edge=False, caption=legend, caption_justify="left")
+    table.add_column(first, overflow="fold")
+    for heading in headings:
+        table.add_column(heading, justify="right", overflow="fold")
+    return table
+
+
+def _number(heading: str, value: float) -> str:
+    return f"{value:.1f}" if heading == "MB sent" else f"{value:.3f}"
+
+
+def _spread(heading: str, mean: float, deviation: float | None) -> str:
+    return _number(heading, mean) + ("" if deviation is None else f" ± {_number(heading, deviation)}")
