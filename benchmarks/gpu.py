@@ -77,6 +77,8 @@ def main() -> None:
         ),
         "text, char-LSTM": (letters, text(0)),
     }
+    if out:
+        out.parent.mkdir(parents=True, exist_ok=True)
     report: dict[str, Any] = {"provenance": provenance(), "gpu": torch.cuda.get_device_name(), "runs": []}
     training = Training(rate=0.02, batch=10, epochs=1, momentum=0.5)
     for problem, (build, data) in problems.items():

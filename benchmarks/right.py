@@ -183,6 +183,8 @@ def main() -> None:
     parser.add_argument("--only", choices=PARTS, action="append", help="only this part")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
+    if options.out:
+        options.out.parent.mkdir(parents=True, exist_ok=True)
     report: dict[str, Any] = {"provenance": provenance()}
     for part in options.only or PARTS:
         play, number = PARTS[part]

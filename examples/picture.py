@@ -27,7 +27,9 @@ def draw(run: Path, picture: Path) -> None:
         own = stores[label].summary()["centers"]["center_of_distribution"][0]
         found = stores[label].result()[0]["importance"][:, own]
         left.plot(found, mark, color=color, ms=4, label=f"found by {label}")
-    left.set(xlabel="client", ylabel="share of the first labeling", title="How much of each labeling a client has")
+    left.set(
+        xlabel="client", ylabel="share of the first labeling", title="How much of each labeling a client has"
+    )
     left.legend(frameon=False)
 
     bars = []
@@ -35,7 +37,8 @@ def draw(run: Path, picture: Path) -> None:
         centers = store.summary().get("centers")
         if centers:
             own = [centers["accuracy"][s][d] for d, s in enumerate(centers["center_of_distribution"])]
-            bars.append((f"{label}\ncenters", own))
+            name = f"{label}'s\n{'centers' if len(centers['loss']) > 1 else 'one model'}"
+            bars.append((name, own))
     for i, (_, own) in enumerate(bars):
         for k, (value, color) in enumerate(zip(own, (BLUE, ORANGE), strict=True)):
             bar = right.bar(i + 0.36 * (k - 0.5), value, 0.34, color=color)

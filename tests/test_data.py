@@ -88,8 +88,8 @@ def test_random_divides_the_unit_uniformly():
     [
         ("10:80", 2, "pattern is '10:80'; allowed is two shares that add up to 100"),
         ("lnear", 2, "pattern is 'lnear'; allowed is 'linear', 'random', 'pure', or two shares"),
-        ("10:90", 3, "pattern '10:90' mixes 2 distributions, not 3; 'random' and 'pure'"),
-        ("linear", 3, "pattern 'linear' mixes 2 distributions, not 3"),
+        ("10:90", 3, "pattern is '10:90', which mixes 2 distributions, not 3; 'random' and 'pure' mix any"),
+        ("linear", 3, "pattern is 'linear', which mixes 2 distributions, not 3"),
         ("pure", 0, "number of distributions is 0; allowed is a whole number from 1"),
     ],
 )

@@ -117,14 +117,17 @@ def test_own_factory(monkeypatch):
     assert build("my_models:Net", (2,), 9)().out_features == 5
     assert build("my_models:Net", (2,), 9, width=7)().out_features == 7
     with pytest.raises(
-        CoterieError, match="model 'my_models:not_a_model' gave a int; its factory must return"
+        CoterieError,
+        match=r"name is 'my_models:not_a_model', which gave a int; it must give a torch.nn.Module",
     ):
         build("my_models:not_a_model", (2,), 9)()
     with pytest.raises(
-        CoterieError, match="model 'my_models:number' is 3; allowed is something that can be called"
+        CoterieError, match="name is 'my_models:number'; allowed is what can be called to make"
     ):
         build("my_models:number", (2,), 9)
-    with pytest.raises(CoterieError, match="has no setting 'widht', the nearest is 'width'"):
+    with pytest.raises(
+        CoterieError, match="widht is not a setting of 'my_models:Net', the nearest is 'width'"
+    ):
         build("my_models:Net", (2,), 9, widht=7)
 
 
@@ -134,18 +137,18 @@ def test_own_factory(monkeypatch):
         (
             "mpl",
             {},
-            "model 'mpl' is not known, the nearest is 'mlp'; allowed is linear, mlp, cnn, char_lstm, or your",
+            "name is 'mpl', the nearest is 'mlp'; allowed is linear, mlp, cnn, char_lstm, or your",
         ),
         ("char-lstm", {}, "the nearest is 'char_lstm'"),
-        ("no.such.module:Net", {}, "model 'no.such.module:Net' could not be imported"),
-        ("math:Net", {}, "model 'math:Net' could not be imported .*'Net'"),
-        (":Net", {}, "model ':Net' could not be imported"),
+        ("no.such.module:Net", {}, "name is 'no.such.module:Net', which cannot be imported"),
+        ("math:Net", {}, "name is 'math:Net', which cannot be imported .*'Net'"),
+        (":Net", {}, "name is ':Net', which cannot be imported"),
         (
             "mlp",
             {"hiden": [3]},
-            "model 'mlp' has no setting 'hiden', the nearest is 'hidden'; its settings are hidden",
+            "hiden is not a setting of 'mlp', the nearest is 'hidden'; its settings are hidden",
         ),
-        ("mlp", {"outputs": 3}, "model 'mlp' has no setting 'outputs'"),
+        ("mlp", {"outputs": 3}, "outputs is not a setting of 'mlp'"),
         ("mlp", {"hidden": [0]}, r"hidden is \[0\]; allowed is a list of whole numbers from 1"),
         ("mlp", {"hidden": 64}, "hidden is 64; allowed is a list"),
         ("cnn", {}, r"the shape of an input is \(64,\); allowed is \(channel, height, width\)"),

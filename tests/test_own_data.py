@@ -390,9 +390,9 @@ def test_wrong_folders(tmp_path, fault, sentence):
 
 
 def test_folders_that_are_not_there_or_empty(tmp_path):
-    with pytest.raises(CoterieError, match=r"nowhere is not a folder; a folder with one .npz"):
+    with pytest.raises(CoterieError, match=r"path is '.*nowhere', not a folder; a folder with one .npz"):
         from_folder(tmp_path / "nowhere")
-    with pytest.raises(CoterieError, match=r"has no .npz, .csv or .parquet file; one per client is needed"):
+    with pytest.raises(CoterieError, match=r"with no .npz, .csv or .parquet file; one per client is needed"):
         from_folder(tmp_path)
 
 
@@ -482,7 +482,9 @@ def test_wrong_tables(change, settings, sentence):
 
 
 def test_tables_that_are_not_there(tmp_path):
-    with pytest.raises(CoterieError, match=r"nowhere.csv is not a file; a .csv or .parquet table is needed"):
+    with pytest.raises(
+        CoterieError, match=r"table is '.*nowhere.csv', not a file; a .csv or .parquet table is needed"
+    ):
         from_table(tmp_path / "nowhere.csv")
     with pytest.raises(CoterieError, match=r"all.xlsx'; allowed is a file that ends in .csv or .parquet"):
         from_table(tmp_path / "all.xlsx")

@@ -64,11 +64,11 @@ def test_nobody_may_ever_come() -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"fraction": 0.0}, "participation fraction is 0.0; allowed is above 0 and at most 1"),
-        ({"fraction": 1.1}, "participation fraction is 1.1"),
-        ({"absent": -0.1}, "participation absent is -0.1; allowed is between 0 and 1"),
-        ({"stragglers": 2.0}, "participation stragglers is 2.0"),
-        ({"stragglers": float("nan")}, "participation stragglers is nan"),
+        ({"fraction": 0.0}, "^fraction is 0.0; allowed is above 0 and at most 1"),
+        ({"fraction": 1.1}, "^fraction is 1.1"),
+        ({"absent": -0.1}, "^absent is -0.1; allowed is between 0 and 1"),
+        ({"stragglers": 2.0}, "^stragglers is 2.0"),
+        ({"stragglers": float("nan")}, "^stragglers is nan"),
     ],
 )
 def test_wrong_settings_are_refused(wrong: dict[str, float], message: str) -> None:

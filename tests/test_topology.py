@@ -146,10 +146,10 @@ def test_a_round_is_the_same_whether_asked_first_or_after_others() -> None:
 
 
 def test_rewiring_a_graph_too_full_is_refused() -> None:
-    with refused("graph rewire with 45 edges among 10 clients is 0.1; allowed is at most 0"):
+    with refused("^rewire is 0.1; allowed is at most 0 with 45 edges among 10 clients"):
         Graph("complete", rewire=0.1).check(10)
     Graph(degree=6, rewire=0.5).check(10)  # 30 edges, 15 absent
-    with refused("at most 0.5"):
+    with refused("at most 0.5 with 30 edges"):
         Graph(degree=6, rewire=0.6).check(10)
 
 
@@ -194,37 +194,37 @@ def test_twenty_thousand_clients_take_seconds_and_no_dense_matrix() -> None:
 
 def test_a_graph_too_sparse_to_connect_is_refused_in_one_sentence() -> None:
     with refused(
-        "no connected erdos-renyi graph with degree 1 over 200 clients was found in 7 tries; a larger"
+        "degree is 1, and no connected erdos-renyi graph over 200 clients was found in 7 tries; a larger"
     ) as told:
         Graph(degree=1, tries=7).edges(clients(200), seed=0, round=0)
     assert "\n" not in str(told.value)
-    with refused("random-geometric graph with degree 0.5 over 2 clients"):
+    with refused("degree is 0.5, and no connected random-geometric graph over 2 clients"):
         Graph("random-geometric", degree=0.5).describe(clients(2), seed=0)
-    with refused("probability 0.01 over 100 clients .* a larger probability"):
+    with refused("probability is 0.01, and .* over 100 clients .* a larger probability"):
         Graph(probability=0.01).describe(clients(100), seed=0)
 
 
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"kind": "ring"}, "graph kind is 'ring'; allowed is one of erdos-renyi, barabasi-albert"),
-        ({}, "'erdos-renyi' needs exactly one of degree, probability; given is none"),
-        ({"degree": 3, "probability": 0.1}, "needs exactly one of degree, probability; given is both"),
-        ({"kind": "barabasi-albert"}, "'barabasi-albert' needs exactly one of degree; given is none"),
-        ({"kind": "file"}, "'file' needs exactly one of path; given is none"),
-        ({"kind": "complete", "degree": 3}, "graph degree is 3; allowed is none with kind 'complete'"),
+        ({"kind": "ring"}, "^kind is 'ring'; allowed is one of erdos-renyi, barabasi-albert"),
+        ({}, "kind is 'erdos-renyi' with none of degree, probability; give exactly one"),
+        ({"degree": 3, "probability": 0.1}, "with both of degree, probability; give exactly one"),
+        ({"kind": "barabasi-albert"}, "kind is 'barabasi-albert' with none of degree; give exactly one"),
+        ({"kind": "file"}, "kind is 'file' with none of path; give exactly one"),
+        ({"kind": "complete", "degree": 3}, "^degree is 3; allowed is none with kind 'complete'"),
         (
             {"kind": "barabasi-albert", "degree": 3, "probability": 0.5},
-            "graph probability is 0.5; allowed is none",
+            "^probability is 0.5; allowed is none",
         ),
-        ({"degree": 3, "path": "edges.txt"}, "graph path is 'edges.txt'; allowed is none"),
-        ({"degree": 0}, "graph degree is 0; allowed is a number above 0"),
-        ({"degree": float("nan")}, "graph degree is nan"),
-        ({"degree": float("inf")}, "graph degree is inf"),
-        ({"probability": 0.0}, "graph probability is 0.0; allowed is above 0 and at most 1"),
-        ({"probability": 1.5}, "graph probability is 1.5"),
-        ({"degree": 3, "rewire": -0.1}, "graph rewire is -0.1; allowed is between 0 and 1"),
-        ({"degree": 3, "tries": 0}, "graph tries is 0; allowed is at least 1"),
+        ({"degree": 3, "path": "edges.txt"}, "^path is 'edges.txt'; allowed is none"),
+        ({"degree": 0}, "^degree is 0; allowed is a number above 0"),
+        ({"degree": float("nan")}, "^degree is nan"),
+        ({"degree": float("inf")}, "^degree is inf"),
+        ({"probability": 0.0}, "^probability is 0.0; allowed is above 0 and at most 1"),
+        ({"probability": 1.5}, "^probability is 1.5"),
+        ({"degree": 3, "rewire": -0.1}, "^rewire is -0.1; allowed is between 0 and 1"),
+        ({"degree": 3, "tries": 0}, "^tries is 0; allowed is at least 1"),
     ],
 )
 def test_wrong_settings_are_refused(wrong: dict[str, object], message: str) -> None:
@@ -233,11 +233,9 @@ def test_wrong_settings_are_refused(wrong: dict[str, object], message: str) -> N
 
 
 def test_settings_impossible_with_so_many_clients_are_refused_before_a_run() -> None:
-    with refused(
-        "graph degree with kind 'erdos-renyi' and 25 clients is 25; allowed is above 0 and at most 24"
-    ):
+    with refused("^degree is 25; allowed is above 0 and at most 24 with kind 'erdos-renyi' and 25 clients"):
         Graph(degree=25).check(25)
-    with refused("graph degree with kind 'barabasi-albert' and 100 clients is 1; allowed is from 1.98 to 99"):
+    with refused("^degree is 1; allowed is from 1.98 to 99 with kind 'barabasi-albert' and 100 clients"):
         Graph("barabasi-albert", degree=1).check(100)
     for topology in (Server(), Graph("complete")):
         with refused("the number of clients is 0; allowed is at least 1"):
@@ -269,11 +267,11 @@ def test_a_file_changed_is_read_anew_by_a_new_graph(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a b\nb x\n", "line 2 of .* names 'x', which is no client"),
-        ("# first\na a\n", "line 2 of .* joins 'a' to itself"),
-        ("a b c\n", "line 1 of .* has 3 entries; allowed are two client ids"),
-        ("a,\n", "line 1 of .* names '', which is no client"),
-        ("a b\n", "edges.txt is not connected over the 3 clients"),
+        ("a b\nb x\n", "path is .*, whose line 2 names 'x', which is no client"),
+        ("# first\na a\n", "path is .*, whose line 2 joins 'a' to itself"),
+        ("a b c\n", "path is .*, whose line 1 has 3 entries; allowed are two client ids"),
+        ("a,\n", "path is .*, whose line 1 names '', which is no client"),
+        ("a b\n", "path is .*edges.txt', a graph that is not connected over the 3 clients"),
         ("", "not connected"),
     ],
 )

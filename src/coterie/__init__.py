@@ -5,7 +5,7 @@ from coterie.cohort import Personal
 from coterie.errors import CoterieError
 from coterie.federation import Federation, Points
 from coterie.participation import Participation
-from coterie.run import PersonalModel, Run, run
+from coterie.run import PersonalModel, Run, load, run
 from coterie.simulate import Stage, Stages
 from coterie.topology import Graph, Server
 from coterie.training import Training
@@ -32,5 +32,6 @@ __all__ = [
     "Stage",
     "Stages",
     "Training",
+    "load",
     "run",
 ]

@@ -115,6 +115,10 @@ def resume(folder: Annotated[Path, typer.Argument(help="The folder of a run that
         raise CoterieError(
             f"{folder} holds no experiment.toml; allowed is the folder of a run that was begun"
         )
+    if toml.read(Store(folder).experiment.read_text(encoding="utf-8"), str(folder)).get("made"):
+        raise CoterieError(
+            f"{folder} was made in Python; go on there with coterie.run(..., out=..., resume=True)"
+        )
     return _play(load(Store(folder).experiment).prepare(), folder)
 
 

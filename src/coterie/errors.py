@@ -1,11 +1,19 @@
-"""One error for everything that a user can mend."""
+"""What a user can mend, said in one sentence."""
 
 
 class CoterieError(ValueError):
-    """What was wrong, where, and what is allowed, in one sentence."""
+    """What was wrong, where, and what is allowed."""
 
 
-def require(holds: bool, name: str, value: object, allowed: str) -> None:
+class SettingError(CoterieError):
+    """One setting that cannot be meant. Whoever read it from a file can say its full name."""
+
+    def __init__(self, setting: str, says: str):
+        super().__init__(f"{setting} {says}")
+        self.setting, self.says = setting, says
+
+
+def require(holds: bool, setting: str, value: object, allowed: str) -> None:
     """Refuse a setting that cannot be meant."""
     if not holds:
-        raise CoterieError(f"{name} is {value!r}; allowed is {allowed}")
+        raise SettingError(setting, f"is {value!r}; allowed is {allowed}")

@@ -11,7 +11,7 @@ from itertools import pairwise
 
 from torch import Tensor, nn
 
-from coterie.errors import CoterieError, require
+from coterie.errors import CoterieError, SettingError, require
 
 Factory = Callable[[], nn.Module]
 
@@ -37,8 +37,9 @@ def cnn(
     _require_widths("channels", channels)
     _require_widths("hidden", hidden)
     require(len(channels) == 2, "channels", channels, "two whole numbers, one for each convolution")
-    image = len(inputs) == 3 and min(inputs[1:]) >= 4
-    require(image, "the shape of an input", tuple(inputs), "(channel, height, width) of 4x4 pixels or more")
+    if len(inputs) != 3 or min(inputs[1:]) < 4:
+        allowed = "(channel, height, width) of 4x4 pixels or more"
+        raise CoterieError(f"the shape of an input is {tuple(inputs)}; allowed is {allowed}")
     depth, height, width = inputs
     first, second = channels
     return nn.Sequential(
@@ -96,7 +97,7 @@ def build(
         model = make(*sized, **settings)
         if not isinstance(model, nn.Module):
             kind = type(model).__name__
-            raise CoterieError(f"model {name!r} gave a {kind}; its factory must return a torch.nn.Module")
+            raise SettingError("name", f"is {name!r}, which gave a {kind}; it must give a torch.nn.Module")
         if init == "xavier-normal":
             xavier_normal(model)
         return model
@@ -116,7 +117,7 @@ def xavier_normal(model: nn.Module) -> None:
 def _known(name: str) -> Callable[..., nn.Module]:
     if name in MODELS:
         return MODELS[name]
-    raise CoterieError(f"model {name!r} is not known{_nearest(name, MODELS)}; {_allowed()}")
+    raise SettingError("name", f"is {name!r}{_nearest(name, MODELS)}; {_allowed()}")
 
 
 def _own(name: str) -> Callable[..., nn.Module]:
@@ -124,10 +125,10 @@ def _own(name: str) -> Callable[..., nn.Module]:
     try:
         found = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
-        raise CoterieError(f"model {name!r} could not be imported ({error}); {_allowed()}") from error
-    require(
-        callable(found), f"model {name!r}", found, "something that can be called to make a torch.nn.Module"
-    )
+        raise SettingError(
+            "name", f"is {name!r}, which cannot be imported ({error}); {_allowed()}"
+        ) from error
+    require(callable(found), "name", name, "what can be called to make a torch.nn.Module")
     return found  # type: ignore[no-any-return]
 
 
@@ -152,9 +153,7 @@ def _check_settings(
     for setting in settings:
         if setting not in allowed:
             known = f"its settings are {', '.join(allowed)}" if allowed else "it has no settings"
-            raise CoterieError(
-                f"model {name!r} has no setting {setting!r}{_nearest(setting, allowed)}; {known}"
-            )
+            raise SettingError(setting, f"is not a setting of {name!r}{_nearest(setting, allowed)}; {known}")
 
 
 def _nearest(word: str, known: Sequence[str] | dict[str, Callable[..., nn.Module]]) -> str:

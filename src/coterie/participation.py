@@ -20,9 +20,9 @@ class Participation:
     stragglers: float = 0.0  # the chance that what a client trained is lost on the way
 
     def __post_init__(self) -> None:
-        require(0 < self.fraction <= 1, "participation fraction", self.fraction, "above 0 and at most 1")
-        require(0 <= self.absent <= 1, "participation absent", self.absent, "between 0 and 1")
-        require(0 <= self.stragglers <= 1, "participation stragglers", self.stragglers, "between 0 and 1")
+        require(0 < self.fraction <= 1, "fraction", self.fraction, "above 0 and at most 1")
+        require(0 <= self.absent <= 1, "absent", self.absent, "between 0 and 1")
+        require(0 <= self.stragglers <= 1, "stragglers", self.stragglers, "between 0 and 1")
 
     def n_invited(self, n_clients: int) -> int:
         return max(1, round(self.fraction * n_clients))

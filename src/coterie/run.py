@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -123,17 +123,25 @@ class Run:
 
         return pandas.DataFrame(self.records)
 
-    @classmethod
-    def load(cls, folder: Path | str, model: nn.Module | Build, task: Task) -> Self:
-        """A finished run read from its folder."""
-        store = Store(Path(folder))
-        summary = store.summary()
-        tensors, ids = store.result()
-        template = factory(model)()
-        personal = Personal(tensors["personal.rows"], tensors["personal.weights"])
-        template = template.to(tensors["centers"].dtype)
-        result = Result(tensors["centers"], tensors["importance"], personal)
-        return cls(Rows(template), ids, task, result, store.records(), summary, Path(folder))
+
+def load(folder: Path | str, model: nn.Module | Build | None = None) -> Run:
+    """A finished run from its folder. Its model is made as its experiment.toml says, unless it is given."""
+    store = Store(Path(folder))
+    summary, (tensors, ids) = store.summary(), store.result()
+    if model is None:
+        from coterie.experiment import load as load_experiment  # pydantic is loaded only where it is needed
+
+        experiment = load_experiment(store.experiment)
+        model = experiment.factory(experiment.federation())
+    rows = Rows(factory(model)().to(tensors["centers"].dtype))
+    if rows.width != tensors["centers"].shape[1]:
+        raise CoterieError(
+            f"the model has {rows.width} numbers and those in {folder} have {tensors['centers'].shape[1]}; "
+            "it must be the model of that run"
+        )
+    personal = Personal(tensors["personal.rows"], tensors["personal.weights"])
+    result = Result(tensors["centers"], tensors["importance"], personal)
+    return Run(rows, ids, summary["task"], result, store.records(), summary, Path(folder))
 
 
 def run(
@@ -155,13 +163,14 @@ def run(
     evaluate_every: int = 10,
     checkpoint_every: int = 10,
     watch: Watch | None = None,
-    experiment: str = "",
+    experiment: str | None = None,
 ) -> Run:
     """Train `algorithm` on the clients of `data`.
 
     `model` is an nn.Module, its class, or a function that builds one. `data` is a Federation, or one (x, y) per
     client. With stages, `rounds`, `training`, `topology` and `participation` are each stage's own. With `out`
-    the run is kept in that folder; `resume` goes on with what lies there.
+    the run is kept in that folder, with `experiment`, the TOML that describes it, where there is one; `resume`
+    goes on with what lies there.
     """
     if isinstance(algorithm, Algorithm):
         stage = Stage(
@@ -183,7 +192,7 @@ def run(
         chunk=chunk,
     )
     journal = Journal(simulation, None if out is None else Store(Path(out)), evaluate_every, checkpoint_every)
-    journal.open(experiment, resume)
+    journal.open(described(simulation) if experiment is None else experiment, resume)
     with WholeRounds() as whole:
         while not simulation.done:
             record = journal.play()
@@ -219,6 +228,10 @@ class Journal:
             if self.store.taken:
                 raise CoterieError(f"{folder} already holds a run; resume it, or choose another folder")
             self.store.create(experiment)
+        elif self.store.experiment.read_text(encoding="utf-8") != experiment:
+            raise CoterieError(
+                f"the run in {folder} has other settings; resume it with its own, or start elsewhere"
+            )
         saved = self.store.checkpoint()
         if saved is not None:
             self.simulation.load(*saved)
@@ -226,12 +239,15 @@ class Journal:
 
     def play(self) -> Record:
         """One round, and its record."""
-        simulation = self.simulation
-        algorithm, began = simulation.stage.algorithm.title(), time.perf_counter()
-        stage = simulation.at[0]
+        simulation, began = self.simulation, time.perf_counter()
         told = simulation.step()
-        done = simulation.rounds_done
-        record: Record = {"round": done - 1, "stage": stage, "algorithm": algorithm, "told": len(told)}
+        done, algorithm = simulation.rounds_done, simulation.stage.algorithm.title()
+        record: Record = {
+            "round": done - 1,
+            "stage": simulation.at[0],
+            "algorithm": algorithm,
+            "told": len(told),
+        }
         record["loss"] = _number(simulation.training_loss(told))
         columns = self._picture(told)
         if self.evaluate_every and (done % self.evaluate_every == 0 or simulation.done):
@@ -287,6 +303,22 @@ class Journal:
         folder = None if store is None else store.folder
         rows = simulation.network.rows
         return Run(rows, simulation.data.ids, simulation.data.task, result, self.records, summary, folder)
+
+
+def described(simulation: Simulation) -> str:
+    """What a run from Python can say of itself; its model and data are known there alone."""
+    from coterie.toml import write
+
+    settings = {
+        "made": "in Python, by coterie.run",
+        "seed": simulation.seed,
+        "clients": len(simulation.data),
+        "points": len(simulation.data.train.at),
+        "numbers_in_a_row": simulation.network.rows.width,
+        "dtype": str(simulation.network.dtype),
+        "stages": [repr(stage) for stage in simulation.stages],
+    }
+    return write(settings)
 
 
 def _projection(n: int, dtype: torch.dtype, device: torch.device) -> Tensor:

@@ -6,7 +6,6 @@ Names, types and defaults are read off the signature, so that no setting is spel
 from __future__ import annotations
 
 import inspect
-import re
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,7 +17,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from coterie.errors import CoterieError
+from coterie.errors import CoterieError, SettingError
 
 Table = dict[str, Any]
 NONE = "none"  # TOML has no word for None, which may differ from leaving a setting out
@@ -164,40 +163,10 @@ def spell(values: Mapping[str, Any], known: Mapping[str, Setting]) -> Table:
 
 @contextmanager
 def saying(section: Section) -> Iterator[None]:
-    """What is wrong inside is said with the full names of the section's settings."""
+    """What is wrong inside is said with the full name of the setting, or at least of the section."""
     try:
         yield
+    except SettingError as problem:
+        raise CoterieError(f"{section.name(problem.setting)} {problem.says}") from problem
     except CoterieError as problem:
-        raise CoterieError(_named(section, str(problem))) from problem
-
-
-_WORDS = "training|algorithm|graph|participation"  # what settings are called where they are used
-
-
-def _named(section: Section, message: str) -> str:
-    values = section.values
-
-    def full(match: re.Match[str]) -> str:
-        return section.name(match[1]) if match[1] in values else match[0]
-
-    named = re.sub(rf"\b(?:{_WORDS})[. ](\w+)", full, message)
-    named = re.sub(r"^(\w+)(?= is )", full, named)
-    if named.startswith(tuple(section.name(key) for key in values)):
-        return named
-    meant = [k for k, v in values.items() if any(s in message for s in _mentions(k, v))]
-    meant += [k for k, v in values.items() if _is_place(v) and v in message]
-    if meant:
-        return f"{section.name(meant[0])}: {named}"
-    last = section.prefix.rpartition(".")[2]
-    if named.startswith(f"{last} "):
-        return section.prefix + named.removeprefix(last)
-    return f"{section.prefix}: {named}"
-
-
-def _mentions(key: str, value: Any) -> tuple[str, ...]:
-    return f"{key} {value!r}", f"{key} {value}", f"setting {key!r}"
-
-
-def _is_place(value: Any) -> bool:
-    """A path, or the name of something to import: too long to stand in a sentence by chance."""
-    return isinstance(value, str) and ("/" in value or ":" in value)
+        raise CoterieError(f"{section.prefix}: {problem}") from problem

@@ -37,6 +37,7 @@ def summarise(simulation: Simulation, result: Result) -> dict[str, Any]:
     """Plain numbers for summary.json."""
     summary: dict[str, Any] = {
         "algorithm": simulation.stage.algorithm.title(),
+        "task": simulation.data.task,
         "seed": simulation.seed,
         "rounds": simulation.rounds_done,
         "clients": len(simulation.data),

@@ -21,7 +21,7 @@ from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
 from coterie.chance import id_keys, mix, uniform
-from coterie.errors import CoterieError, require
+from coterie.errors import SettingError, require
 
 Kind = Literal["erdos-renyi", "barabasi-albert", "random-geometric", "complete", "file"]
 Pairs = NDArray[np.int64]  # sorted pair numbers, see _number; never a dense matrix
@@ -58,15 +58,13 @@ class Graph:
     is_server: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        require(self.kind in get_args(Kind), "graph kind", self.kind, f"one of {', '.join(get_args(Kind))}")
+        require(self.kind in get_args(Kind), "kind", self.kind, f"one of {', '.join(get_args(Kind))}")
         self._check_which_are_given()
-        require(
-            self.degree is None or 0 < self.degree < math.inf, "graph degree", self.degree, "a number above 0"
-        )
+        require(self.degree is None or 0 < self.degree < math.inf, "degree", self.degree, "a number above 0")
         chance = self.probability
-        require(chance is None or 0 < chance <= 1, "graph probability", chance, "above 0 and at most 1")
-        require(0 <= self.rewire <= 1, "graph rewire", self.rewire, "between 0 and 1")
-        require(self.tries >= 1, "graph tries", self.tries, "at least 1")
+        require(chance is None or 0 < chance <= 1, "probability", chance, "above 0 and at most 1")
+        require(0 <= self.rewire <= 1, "rewire", self.rewire, "between 0 and 1")
+        require(self.tries >= 1, "tries", self.tries, "at least 1")
 
     def _check_which_are_given(self) -> None:
         """Each kind has its own settings, and needs exactly one of them."""
@@ -75,13 +73,13 @@ class Graph:
         for name, kinds in belongs_to.items():
             value = getattr(self, name)
             allowed = f"none with kind {self.kind!r}, it belongs to {', '.join(kinds)}"
-            require(value is None or self.kind in kinds, f"graph {name}", value, allowed)
+            require(value is None or self.kind in kinds, name, value, allowed)
         own = [name for name, kinds in belongs_to.items() if self.kind in kinds]
         given = [name for name in own if getattr(self, name) is not None]
         if own and len(given) != 1:
             number = "none" if not given else "both"
-            raise CoterieError(
-                f"a graph of kind {self.kind!r} needs exactly one of {', '.join(own)}; given is {number}"
+            raise SettingError(
+                "kind", f"is {self.kind!r} with {number} of {', '.join(own)}; give exactly one"
             )
 
     def check(self, n_clients: int) -> None:
@@ -92,9 +90,9 @@ class Graph:
         most = n_clients - 1
         if self.degree is not None:
             least = 2 * most / n_clients if self.kind == "barabasi-albert" else 0.0  # m = 1 is a tree
-            name = f"graph degree with kind {self.kind!r} and {n_clients} clients"
             allowed = f"from {least:g} to {most}" if least else f"above 0 and at most {most}"
-            require(least <= self.degree <= most, name, self.degree, allowed)
+            allowed += f" with kind {self.kind!r} and {n_clients} clients"
+            require(least <= self.degree <= most, "degree", self.degree, allowed)
         if self.kind != "file":
             self._check_rewire(self._expected_edges(n_clients), n_clients)
 
@@ -121,9 +119,11 @@ class Graph:
     def _check_rewire(self, n_edges: float, n_clients: int) -> None:
         """The edges that go can be made up for only if there are as many absent ones."""
         most = (_n_pairs(n_clients) - n_edges) / n_edges if n_edges else 1.0
-        where = f"graph rewire with {n_edges:.0f} edges among {n_clients} clients"
-        allowed = f"at most {max(most, 0.0):.3g}, so that absent edges can replace those removed"
-        require(self.rewire <= most + 1e-9, where, self.rewire, allowed)
+        allowed = (
+            f"at most {max(most, 0.0):.3g} with {n_edges:.0f} edges among {n_clients} clients, so that absent edges "
+            "can replace those removed"
+        )
+        require(self.rewire <= most + 1e-9, "rewire", self.rewire, allowed)
 
     def edges(self, ids: Sequence[str], seed: int, round: int) -> Tensor:
         """(2, edge): the position of a listener and of a client it hears, sorted; everyone hears itself."""
@@ -160,9 +160,10 @@ class Graph:
         if self.kind == "file":
             pairs = _read_pairs(str(self.path), ids)
             if not _is_connected(pairs, n):
-                raise CoterieError(
-                    f"the graph in {self.path} is not connected over the {n} clients; "
-                    "allowed is an edge list by which every client can be reached from every other"
+                raise SettingError(
+                    "path",
+                    f"is {self.path!r}, a graph that is not connected over the {n} clients; "
+                    "allowed is an edge list by which every client can be reached from every other",
                 )
             self._check_rewire(len(pairs), n)
             return pairs, 1
@@ -171,9 +172,10 @@ class Graph:
             if _is_connected(pairs, n):
                 return pairs, attempt + 1
         name, value = ("probability", self.probability) if self.degree is None else ("degree", self.degree)
-        raise CoterieError(
-            f"no connected {self.kind} graph with {name} {value} over {n} clients was found in "
-            f"{self.tries} tries; a larger {name} would help, or more tries if it is nearly enough"
+        raise SettingError(
+            name,
+            f"is {value}, and no connected {self.kind} graph over {n} clients was found in {self.tries} tries; "
+            f"a larger {name} would help, or more tries if it is nearly enough",
         )
 
     def _draw(self, n: int, seed: int) -> Pairs:
@@ -280,8 +282,8 @@ def _read_pairs(path: str, ids: tuple[str, ...]) -> Pairs:
         lines = Path(path).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
-        raise CoterieError(
-            f"the edge list {path} cannot be read ({reason}); allowed is a text file"
+        raise SettingError(
+            "path", f"is {path!r}, which cannot be read ({reason}); allowed is a text file"
         ) from error
     position = {name: i for i, name in enumerate(ids)}
     edges = []
@@ -289,16 +291,18 @@ def _read_pairs(path: str, ids: tuple[str, ...]) -> Pairs:
         text = line.partition("#")[0].strip()
         if text:
             names = [name.strip() for name in text.split(",")] if "," in text else text.split()
-            edges.append(_edge(names, position, f"line {number} of {path}"))
+            edges.append(_edge(names, position, f"is {path!r}, whose line {number}"))
     return _pairs(edges)
 
 
 def _edge(names: list[str], position: dict[str, int], where: str) -> tuple[int, int]:
     if len(names) != 2:
-        raise CoterieError(f"{where} has {len(names)} entries; allowed are two client ids")
+        raise SettingError("path", f"{where} has {len(names)} entries; allowed are two client ids")
     for name in names:
         if name not in position:
-            raise CoterieError(f"{where} names {name!r}, which is no client; allowed are the ids of the data")
+            raise SettingError(
+                "path", f"{where} names {name!r}, which is no client; allowed are the ids of the data"
+            )
     if names[0] == names[1]:
-        raise CoterieError(f"{where} joins {names[0]!r} to itself; allowed are two different clients")
+        raise SettingError("path", f"{where} joins {names[0]!r} to itself; allowed are two different clients")
     return position[names[0]], position[names[1]]

@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from coterie.errors import CoterieError, require
+from coterie.errors import SettingError, require
 
 
 @dataclass(frozen=True)
@@ -33,29 +33,25 @@ class Training:
     every: int = 1  # ... each so many rounds (exponential: smoothly)
 
     def __post_init__(self) -> None:
-        require(self.rate > 0 and math.isfinite(self.rate), "training.rate", self.rate, "a number above 0")
-        require(0 <= self.momentum < 1, "training.momentum", self.momentum, "0 or more and below 1")
-        require(self.weight_decay >= 0, "training.weight_decay", self.weight_decay, "0 or more")
+        require(self.rate > 0 and math.isfinite(self.rate), "rate", self.rate, "a number above 0")
+        require(0 <= self.momentum < 1, "momentum", self.momentum, "0 or more and below 1")
+        require(self.weight_decay >= 0, "weight_decay", self.weight_decay, "0 or more")
         require(
             self.batch is None or self.batch >= 1,
-            "training.batch",
+            "batch",
             self.batch,
             "1 or more, or None for all points",
         )
-        require(self.epochs is None or self.epochs >= 0, "training.epochs", self.epochs, "0 or more")
-        require(self.steps is None or self.steps >= 0, "training.steps", self.steps, "0 or more")
-        require(0 < self.decay <= 1, "training.decay", self.decay, "above 0 and at most 1")
-        require(self.every >= 1, "training.every", self.every, "1 or more")
-        require(self.epsilon > 0, "training.epsilon", self.epsilon, "above 0")
-        require(
-            all(0 <= b < 1 for b in self.betas), "training.betas", self.betas, "two numbers from 0 to below 1"
-        )
+        require(self.epochs is None or self.epochs >= 0, "epochs", self.epochs, "0 or more")
+        require(self.steps is None or self.steps >= 0, "steps", self.steps, "0 or more")
+        require(0 < self.decay <= 1, "decay", self.decay, "above 0 and at most 1")
+        require(self.every >= 1, "every", self.every, "1 or more")
+        require(self.epsilon > 0, "epsilon", self.epsilon, "above 0")
+        require(all(0 <= b < 1 for b in self.betas), "betas", self.betas, "two numbers from 0 to below 1")
         if (self.epochs is None) == (self.steps is None):
-            raise CoterieError("training has epochs and steps both set or both unset; set one of them")
+            raise SettingError("epochs", "and steps are both set or both unset; set one of them")
         if self.nesterov and not self.momentum:
-            raise CoterieError(
-                "training.nesterov is true but training.momentum is 0; nesterov needs momentum above 0"
-            )
+            raise SettingError("nesterov", "is true but momentum is 0; it needs momentum above 0")
 
     def rate_at(self, round: int, rounds: int) -> float:
         """The learning rate of a round, out of so many."""

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from coterie.cohort import Cohort, Personal
-from coterie.errors import CoterieError
+from coterie.errors import CoterieError, require
 from coterie.listener import Heard, State
 from coterie.topology import Topology
 from coterie.wire import Fields, Mail
@@ -48,8 +48,7 @@ class Algorithm:
 
     def check(self, n_clients: int, topology: Topology) -> None:
         """Refuse before the start what could not run."""
-        if self.clusters() < 1:
-            raise CoterieError(f"algorithm.n_clusters is {self.clusters()}; allowed is 1 or more")
+        require(self.clusters() >= 1, "n_clusters", self.clusters(), "1 or more")
         if self.needs_server and not topology.is_server:
             raise CoterieError(f"{self.title()} needs a server; it cannot run over a graph")
 

@@ -28,7 +28,7 @@ class FedProx(FedAvg):
 }"""
 
     def __post_init__(self) -> None:
-        require(self.pull >= 0, "algorithm.pull", self.pull, "0 or more")
+        require(self.pull >= 0, "pull", self.pull, "0 or more")
 
     def train(self, cohort: Cohort, offer: Mail) -> Fields:
         center = offer.centers[:, 0]

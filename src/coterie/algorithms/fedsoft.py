@@ -8,7 +8,7 @@ from torch import Tensor
 
 from coterie.algorithms.algorithm import Algorithm
 from coterie.cohort import Cohort, Personal, mix_rows
-from coterie.errors import CoterieError, require
+from coterie.errors import SettingError, require
 from coterie.listener import Heard, State
 from coterie.topology import Topology
 from coterie.wire import Fields, Mail
@@ -51,21 +51,17 @@ class FedSoft(Algorithm):
         return cls(n_clusters, **{"start": "own", "replacement": False, "smooth": "zero", **settings})
 
     def __post_init__(self) -> None:
-        require(self.pull >= 0, "algorithm.pull", self.pull, "0 or more")
-        require(self.draws is None or self.draws >= 1, "algorithm.draws", self.draws, "1 or more")
-        require(self.refresh >= 1, "algorithm.refresh", self.refresh, "1 or more")
-        require(0 < self.smoothing < 1, "algorithm.smoothing", self.smoothing, "above 0 and below 1")
+        require(self.pull >= 0, "pull", self.pull, "0 or more")
+        require(self.draws is None or self.draws >= 1, "draws", self.draws, "1 or more")
+        require(self.refresh >= 1, "refresh", self.refresh, "1 or more")
+        require(0 < self.smoothing < 1, "smoothing", self.smoothing, "above 0 and below 1")
 
     def check(self, n_clients: int, topology: Topology) -> None:
         super().check(n_clients, topology)
         if self.draws is not None and not topology.is_server:
-            raise CoterieError(
-                "algorithm.draws is given, but over a graph nobody is drawn; leave it out there"
-            )
-        if self.draws is not None and self.draws > n_clients:
-            raise CoterieError(
-                f"algorithm.draws is {self.draws}; allowed is 1 to {n_clients}, the number of clients"
-            )
+            raise SettingError("draws", "is given, but over a graph nobody is drawn; leave it out there")
+        most = f"1 to {n_clients}, the number of clients"
+        require(self.draws is None or self.draws <= n_clients, "draws", self.draws, most)
 
     # at the listener
     def begin(self, state: State) -> State:

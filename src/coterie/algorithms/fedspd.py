@@ -41,9 +41,9 @@ class FedSPD(Algorithm):
 }"""
 
     def __post_init__(self) -> None:
-        require(self.final_epochs >= 0, "algorithm.final_epochs", self.final_epochs, "0 or more")
-        require(self.final_rate > 0, "algorithm.final_rate", self.final_rate, "above 0")
-        require(self.first_round > 0, "algorithm.first_round", self.first_round, "above 0")
+        require(self.final_epochs >= 0, "final_epochs", self.final_epochs, "0 or more")
+        require(self.final_rate > 0, "final_rate", self.final_rate, "above 0")
+        require(self.first_round > 0, "first_round", self.first_round, "above 0")
 
     # at the client
     def train(self, cohort: Cohort, offer: Mail) -> Fields:

@@ -11,7 +11,7 @@ from torch import Tensor
 from coterie.data.distributions import relabel, rotate
 from coterie.data.draws import generator
 from coterie.data.patterns import components, counts, mixtures
-from coterie.errors import CoterieError, require
+from coterie.errors import SettingError, require
 from coterie.federation import Federation, Points
 
 _CLASSES = 10
@@ -83,7 +83,7 @@ def _variants(distributions: str, clusters: int, shift: int) -> Variants:
         store = torch.cat([rotate(images, s) for s in range(clusters)])
         at = every + len(images) * torch.arange(clusters)[:, None]
         return Variants(store, at, labels.expand(clusters, -1))
-    raise CoterieError(f"distributions is {distributions!r}; allowed is 'relabel' or 'rotate'")
+    raise SettingError("distributions", f"is {distributions!r}; allowed is 'relabel' or 'rotate'")
 
 
 def _load() -> tuple[Tensor, Tensor]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from coterie.data.arrays import Client, Pairs, pairs
 from coterie.data.draws import generator
 from coterie.data.tables import TABLES, Columns, Table, client_of, clients_of, read_npz, read_table
 from coterie.data.targets import Named, targets
-from coterie.errors import CoterieError, require
+from coterie.errors import CoterieError, SettingError, require
 from coterie.federation import Federation, Points, Task
 
 Side = tuple[Tensor, Tensor]  # x, y
@@ -59,14 +60,19 @@ def from_folder(
     """
     folder = Path(path)
     if not folder.is_dir():
-        raise CoterieError(
-            f"{folder} is not a folder; a folder with one .npz, .csv or .parquet per client is needed"
+        raise SettingError(
+            "path",
+            f"is '{folder}', not a folder; a folder with one .npz, .csv or .parquet per client is needed",
         )
     files = [f for f in sorted(folder.iterdir()) if _is_data(f)]
     if not files:
-        raise CoterieError(f"{folder} has no .npz, .csv or .parquet file; one per client is needed")
+        raise SettingError(
+            "path", f"is '{folder}', with no .npz, .csv or .parquet file; one per client is needed"
+        )
     columns = Columns(target, split, tokens=task == "next-character")
-    return _federation(_read(files, columns), test_fraction, task, seed)
+    with _read_from("path"):
+        clients = _read(files, columns)
+    return _federation(clients, test_fraction, task, seed)
 
 
 def from_table(
@@ -87,10 +93,22 @@ def from_table(
         where, path = str(table), Path(table)
         require(path.suffix.lower() in TABLES, "table", where, "a file that ends in .csv or .parquet")
         if not path.is_file():
-            raise CoterieError(f"{path} is not a file; a .csv or .parquet table is needed")
-        table = read_table(path, client)
+            raise SettingError("table", f"is '{path}', not a file; a .csv or .parquet table is needed")
+        with _read_from("table"):
+            table = read_table(path, client)
     columns = Columns(target, split, client, tokens=task == "next-character")
-    return _federation(list(clients_of(table, columns, where)), test_fraction, task, seed)
+    with _read_from("table"):
+        clients = list(clients_of(table, columns, where))
+    return _federation(clients, test_fraction, task, seed)
+
+
+@contextmanager
+def _read_from(setting: str) -> Iterator[None]:
+    """What is wrong in a file is said with the setting that led to it."""
+    try:
+        yield
+    except CoterieError as problem:
+        raise SettingError(setting, f"cannot be used: {problem}") from problem
 
 
 def _client(id: str, arrays: Sequence[Any], task: Task | None) -> Client:

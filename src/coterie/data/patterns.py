@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from coterie.data.draws import generator
-from coterie.errors import CoterieError, require
+from coterie.errors import SettingError, require
 
 _RATIO = re.compile(r"(\d+(?:\.\d+)?):(\d+(?:\.\d+)?)")
 ALLOWED = "'linear', 'random', 'pure', or two shares that add up to 100 such as '10:90'"
@@ -29,10 +29,11 @@ def mixtures(pattern: str, clients: int, distributions: int, seed: int = 0) -> T
     elif ratio := _RATIO.fullmatch(pattern):
         first = _halves(pattern, float(ratio[1]), float(ratio[2]), clients)
     else:
-        raise CoterieError(f"pattern is {pattern!r}; allowed is {ALLOWED}")
+        raise SettingError("pattern", f"is {pattern!r}; allowed is {ALLOWED}")
     if distributions != 2:
-        raise CoterieError(
-            f"pattern {pattern!r} mixes 2 distributions, not {distributions}; 'random' and 'pure' mix any number"
+        raise SettingError(
+            "pattern",
+            f"is {pattern!r}, which mixes 2 distributions, not {distributions}; 'random' and 'pure' mix any",
         )
     return torch.stack([first, 1 - first], dim=1)
 

@@ -68,8 +68,11 @@ def _labels(given: Sequence[Named], task: Task, guessed: bool) -> Targets:
     labels = []
     for where, y in given:
         if task == "classification" and y.ndim > 1:
-            allowed = "a label is one value per point (task='regression' predicts several numbers)"
-            require(y[0].size == 1 if len(y) else True, f"{where}: the shape of y", y.shape, allowed)
+            if len(y) and y[0].size != 1:
+                raise CoterieError(
+                    f"{where}: the shape of y is {y.shape}; allowed is a label is one value per point "
+                    "(task='regression' predicts several numbers)"
+                )
             y = y.reshape(len(y))
         whole = y.astype(np.float64) % 1 == 0 if y.dtype.kind == "f" else np.full(y.shape, True)
         bad = ~whole | (y < 0)
