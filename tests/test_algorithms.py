@@ -26,6 +26,7 @@ from coterie.data import from_arrays, regressions
 from coterie.federation import Points
 from coterie.listener import Heard, State
 from coterie.network import Network, squared_error
+from coterie.rows import Rows
 from coterie.simulate import Simulation
 from coterie.wire import Mail, Traffic
 
@@ -84,11 +85,12 @@ def test_fedavg_over_the_complete_graph_is_fedavg_at_a_server() -> None:
 
 def state(centers: list, clients: int, at_server: bool = True, **fields: Tensor) -> State:
     keys = id_keys(map(str, range(clients)))
-    return State(torch.tensor(centers, dtype=F64), keys, 1, at_server, Moment(0), fields)
+    rows = Rows(nn.Linear(len(centers[0][0]), 1, bias=False))
+    return State(torch.tensor(centers, dtype=F64), keys, rows, at_server, Moment(0), fields)
 
 
 def mail(clients: list[int], **told: list) -> Mail:
-    whole = {"drew", "size"}
+    whole = {"drew", "size", "choice"}
     fields = {n: torch.tensor(v, dtype=torch.long if n in whole else F64) for n, v in told.items()}
     return Mail(torch.tensor(clients), fields)
 
@@ -141,7 +143,6 @@ def test_fedspd_aligns_by_the_greatest_cosine() -> None:
     told = mail([0, 1], row=[[1.0, 0.1], [0.0, 2.0]], drew=[0, 0])
     edges = torch.tensor([[0, 0], [0, 1]])
     start = state([[[1.0, 0.0], [0.0, 1.0]]] * 2, 2, at_server=False)
-    start = State(start.centers, start.keys, 2, False, start.moment)
     heard = Heard.by_peers(told, 2, edges)
     aligned = FedSPD(2, align=True).combine(start, heard).centers[0]
     assert aligned.tolist() == [[1.0, 0.1], [0.0, 1.0]]

@@ -1,6 +1,8 @@
 """Clustered and personalised federated learning."""
 
-from coterie.algorithms import ALGORITHMS, Algorithm, FedAvg, FedProx, FedSoft, FedSPD, Local
+from coterie import algorithms
+from coterie.algorithms import *  # noqa: F403
+from coterie.clustering import KFed
 from coterie.cohort import Personal
 from coterie.errors import CoterieError
 from coterie.federation import Federation, Points
@@ -13,16 +15,10 @@ from coterie.training import Training
 __version__ = "0.1.0"
 
 __all__ = [
-    "ALGORITHMS",
-    "Algorithm",
     "CoterieError",
-    "FedAvg",
-    "FedProx",
-    "FedSPD",
-    "FedSoft",
     "Federation",
     "Graph",
-    "Local",
+    "KFed",
     "Participation",
     "Personal",
     "PersonalModel",
@@ -35,3 +31,4 @@ __all__ = [
     "load",
     "run",
 ]
+__all__ += algorithms.__all__

@@ -70,8 +70,8 @@ def _cohort(network: Network, stage: Stage, data: Federation, i: int, seed: int)
 
 
 def _begin(stage: Stage, centers: Tensor, keys: Tensor, cohort: Cohort, moment: Moment) -> State:
-    n, at_server = cohort.network.rows.n_parameters, stage.topology.is_server
-    return stage.algorithm.begin(State(centers, keys, n, at_server, moment))
+    rows, at_server = cohort.network.rows, stage.topology.is_server
+    return stage.algorithm.begin(State(centers, keys, rows, at_server, moment))
 
 
 def _play_at_server(

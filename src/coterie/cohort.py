@@ -126,6 +126,18 @@ class Cohort:
         noise = gumbel(mix(self.key(purpose)[:, None], cluster))
         return (chance.to(torch.float64).log() + noise).argmax(1)
 
+    def batch(self, purpose: str) -> Tensor:
+        """(point,) bool: one batch of each client, the size that training asks for, drawn without replacement."""
+        if self.training.batch is None:
+            return torch.ones_like(self.points.at, dtype=torch.bool)
+        owner = self.points.owner
+        place = torch.arange(len(owner), device=owner.device) - self.points.offset[owner]
+        order = torch.argsort(mix(self.key(purpose)[owner], place))
+        order = order[torch.argsort(owner[order], stable=True)]  # by client, and within it by key
+        rank = torch.empty_like(place)
+        rank[order] = place
+        return rank < self.training.batch
+
     # the local problem
 
     def solve(

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from coterie.chance import gumbel, mix
 from coterie.cohort import Moment
+from coterie.rows import Rows
 from coterie.wire import Mail
 
 warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
@@ -27,7 +28,7 @@ class State:
 
     centers: Tensor  # (listener, cluster, width)
     keys: Tensor  # (client,) from the ids of the clients they know
-    n_parameters: int  # how many of a row's columns are parameters
+    rows: Rows  # which columns of a row are what
     at_server: bool
     moment: Moment
     fields: Mapping[str, Tensor] = field(default_factory=dict)  # (client, ...)

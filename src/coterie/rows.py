@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +14,7 @@ from coterie.chance import mix
 from coterie.errors import CoterieError
 
 Build = Callable[[], nn.Module]
+Part = Literal["all", "dense", "last"]
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,26 @@ class Rows:
 
     def split(self, row: Tensor) -> tuple[Tensor, Tensor]:
         return row[..., : self.n_parameters], row[..., self.n_parameters :]
+
+    def stepped(self, row: Tensor, toward: Tensor, step: float) -> Tensor:
+        """Parameters a part of the way from one row to another; the tail is the other's."""
+        parameters, _ = self.split(row)
+        aim, tail = self.split(toward)
+        return torch.cat([torch.lerp(parameters, aim, step), tail], -1)
+
+    def columns(self, part: Part) -> Tensor:
+        """The parameter columns of a part of the model: all, those of dense layers, or the last dense weights."""
+        if part == "all":
+            return torch.arange(self.n_parameters)
+        dense = {name for name, layer in self.template.named_modules() if isinstance(layer, nn.Linear)}
+        slots = [s for s in self.parameters if s.name.rpartition(".")[0] in dense]
+        if part == "last":
+            slots = [s for s in slots if len(s.shape) == 2][-1:]
+        if not slots:
+            raise CoterieError(
+                f"the model has no fully-connected layer, so it has no part {part!r}; allowed is 'all'"
+            )
+        return torch.cat([torch.arange(s.start, s.stop) for s in slots])
 
     def module_of(self, row: Tensor) -> nn.Module:
         """A module of the user's own class that holds this row."""

@@ -195,8 +195,8 @@ class Simulation:
         cohort = self.clients.cohort
         self.clients.cohort = replace(cohort, training=stage.training, memory=Memory(len(self.data)))
         moment = Moment(self.seed, number, 0, stage.rounds)
-        n, at_server = self.network.rows.n_parameters, stage.topology.is_server
-        return stage.algorithm.begin(State(centers, self.keys, n, at_server, moment))
+        rows, at_server = self.network.rows, stage.topology.is_server
+        return stage.algorithm.begin(State(centers, self.keys, rows, at_server, moment))
 
     @property
     def stage(self) -> Stage:

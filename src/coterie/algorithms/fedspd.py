@@ -58,7 +58,7 @@ class FedSPD(Algorithm):
     def combine(self, state: State, heard: Heard) -> State:
         drew = one_hot(heard.drew, self.n_clusters)
         if self.align:
-            alike = heard.cosines("row", state.centers, state.n_parameters)
+            alike = heard.cosines("row", state.centers, state.rows.n_parameters)
             weight = one_hot(alike.argmax(1), self.n_clusters)
             mean = heard.mean("row", weight, otherwise=state.centers, per_edge=True)
         else:

@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from sklearn.cluster import AgglomerativeClustering
+from torch import Tensor
+from torch.nn.functional import normalize, one_hot
+
+from coterie.algorithms.algorithm import Algorithm
+from coterie.cohort import Cohort, Personal
+from coterie.errors import require
+from coterie.listener import Heard, State
+from coterie.wire import Fields, Mail
+
+
+@dataclass(frozen=True)
+class CFL(Algorithm):
+    """Clusters that split when they are stationary but their clients are not. Sattler et al., TNNLS 2020.
+
+    Told: my update and how many points I have. Kept: nothing. The server finds the number of clusters.
+    Choice: the thresholds are lengths, as in the paper, and so depend on model and data; 0.4 and 1.6 are those of
+    the authors' example.
+    Choice: both halves go on from the center that they had in common; they part when they next train.
+    """
+
+    stationary: float = 0.4  # ε1: a cluster whose mean update is shorter than this ...
+    restless: float = 1.6  # ε2: ... while some member's is longer than this, splits
+    first_split: int = 10  # rounds before the first split, for updates to settle
+    most_alike: float = 1.0  # a split that would part two clients of this cosine or more is not made
+    smallest: int = 1  # clients that either half must have
+
+    bibtex: ClassVar[str] = """@article{sattler2020clustered,
+  title={Clustered Federated Learning: Model-Agnostic Distributed Multitask Optimization under Privacy Constraints},
+  author={Sattler, Felix and M{\\"u}ller, Klaus-Robert and Samek, Wojciech},
+  journal={IEEE Transactions on Neural Networks and Learning Systems},
+  year={2020}
+}"""
+
+    needs_server: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        require(self.stationary > 0, "stationary", self.stationary, "above 0")
+        require(self.restless > 0, "restless", self.restless, "above 0")
+        require(self.first_split >= 0, "first_split", self.first_split, "0 or more")
+        require(-1 <= self.most_alike <= 1, "most_alike", self.most_alike, "a cosine, between -1 and 1")
+        require(self.smallest >= 1, "smallest", self.smallest, "1 or more")
+
+    # at the listener
+    def begin(self, state: State) -> State:
+        return state.update(member=torch.zeros(state.n_clients, dtype=torch.long, device=state.keys.device))
+
+    def plan(self, state: State, reports: Mail | None) -> tuple[State, Mail]:
+        return state, self.farewell(state)
+
+    def farewell(self, state: State) -> Mail:
+        count = torch.full_like(state.member, state.centers.shape[1])
+        return state.offer(center=state.centers[0, state.member], member=state.member, clusters=count)
+
+    def combine(self, state: State, heard: Heard) -> State:
+        member, parent = state.member.clone(), list(range(state.centers.shape[1]))
+        for cluster in range(len(parent)) if state.moment.round >= self.first_split else ():
+            letters = (state.member[heard.clients] == cluster).nonzero()[:, 0]
+            leaves = self._split(state, heard, letters)
+            if leaves is not None:  # letters are not clients: go back to who sent them
+                member[heard.clients[letters[leaves]]] = len(parent)  # who was not heard stays
+                parent.append(cluster)
+        centers = state.centers[:, parent]
+        weight = one_hot(member[heard.clients], centers.shape[1]) * heard.size[:, None]
+        still = torch.zeros_like(centers)
+        return state.update(centers=centers + heard.mean("update", weight, otherwise=still), member=member)
+
+    def _split(self, state: State, heard: Heard, letters: Tensor) -> Tensor | None:
+        """(letter,) bool: the half of a cluster that leaves it, if it is to be split."""
+        if len(letters) < 2 * self.smallest:
+            return None
+        updates = heard.update[letters][:, : state.rows.n_parameters].double()
+        size = heard.size[letters].double()
+        mean = (size[:, None] * updates).sum(0) / size.sum()
+        if mean.norm() >= self.stationary or updates.norm(dim=1).max() <= self.restless:
+            return None  # the cluster still moves, or all its clients have come to rest
+        order = torch.argsort(state.keys[heard.clients[letters]])  # the result shall not hang on their order
+        unit = normalize(updates[order], dim=1)
+        cosine = (unit @ unit.T).clamp(-1, 1)
+        halves = AgglomerativeClustering(2, metric="precomputed", linkage="complete")
+        label = torch.as_tensor(halves.fit_predict((1 - cosine).cpu().numpy()), device=order.device)
+        leaves = torch.empty_like(label, dtype=torch.bool)
+        leaves[order] = label != label[0]
+        one, two = label == 0, label == 1
+        if (
+            min(int(one.sum()), int(two.sum())) < self.smallest
+            or cosine[one][:, two].max() >= self.most_alike
+        ):
+            return None
+        return leaves
+
+    # at the client
+    def train(self, cohort: Cohort, offer: Mail) -> Fields:
+        return {"update": cohort.solve(offer.center) - offer.center, "size": cohort.sizes}
+
+    def importance(self, cohort: Cohort, offer: Mail) -> Tensor:
+        return one_hot(offer.member, int(offer.clusters.max())).to(offer.center.dtype)
+
+    def personal(self, cohort: Cohort, offer: Mail) -> Personal:
+        return Personal.single(offer.center)

@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from coterie.algorithms.algorithm import Algorithm
+from coterie.cohort import Cohort, Personal
+from coterie.listener import Heard, State
+from coterie.wire import Fields, Mail
+
+
+@dataclass(frozen=True)
+class FedEM(Algorithm):
+    """Soft clusters by expectation-maximisation, one problem per client and cluster. Marfoq et al., NeurIPS 2021.
+
+    Told: a row for each cluster, and how much of my data it took. Kept: my mixture π.
+    The personal model is the π-weighted mixture of the centers' predictions.
+    Differs: the published program weighs a client's rows by its size (`weights="size"`), not by responsibility.
+    """
+
+    n_clusters: int  # M in the paper
+    weights: Literal["mass", "size"] = "mass"
+
+    bibtex: ClassVar[str] = """@inproceedings{marfoq2021federated,
+  title={Federated Multi-Task Learning under a Mixture of Distributions},
+  author={Marfoq, Othmane and Neglia, Giovanni and Bellet, Aur{\\'e}lien and Kameni, Laetitia and Vidal, Richard},
+  booktitle={NeurIPS},
+  year={2021}
+}"""
+
+    # at the client
+    def responsibilities(self, cohort: Cohort, offer: Mail) -> Tensor:
+        """(point, cluster) q ∝ π·exp(−loss), with the mixture that the client kept."""
+        even = offer.centers.new_full((len(cohort), self.n_clusters), 1 / self.n_clusters)
+        mixture = cohort.recall("mixture", even)
+        scores = mixture.clamp(min=1e-12).log()[cohort.points.owner] - cohort.losses(offer.centers)
+        return torch.softmax(scores, 1)  # E-step, eq. (12)
+
+    def mixture(self, cohort: Cohort, q: Tensor) -> Tensor:
+        """(client, cluster) π, the mean of the responsibilities: eq. (13)."""
+        total = q.new_zeros(len(cohort), self.n_clusters).index_add_(0, cohort.points.owner, q)
+        return total / cohort.sizes[:, None]
+
+    def train(self, cohort: Cohort, offer: Mail) -> Fields:
+        q = self.responsibilities(cohort, offer)
+        mixture = self.mixture(cohort, q)
+        cohort.keep("mixture", mixture)
+        rows = cohort.solve(offer.centers, weight=q)  # M-step, eq. (14)
+        mass = mixture * cohort.sizes[:, None]
+        return {
+            "row": rows,
+            "mass": mass if self.weights == "mass" else mass.sum(1, keepdim=True).expand_as(mass),
+        }
+
+    def importance(self, cohort: Cohort, offer: Mail) -> Tensor:
+        return self.mixture(cohort, self.responsibilities(cohort, offer))
+
+    def personal(self, cohort: Cohort, offer: Mail) -> Personal:
+        return Personal(offer.centers, self.importance(cohort, offer))
+
+    # at the listener
+    def combine(self, state: State, heard: Heard) -> State:
+        return state.update(centers=heard.mean("row", heard.mass, otherwise=state.centers))

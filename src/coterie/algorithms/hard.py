@@ -1,0 +1,118 @@
+"""Assign and aggregate: what IFCA, HypCluster, FeSEM and WeCFL share.
+
+WeCFL's bi-level view: a client is represented somehow, assigned to the cluster at the least distance, and each
+cluster's center is the weighted mean of its members' rows. The four differ in representation, distance and weight:
+
+    IFCA, HypCluster   a client is its data, the distance is a center's loss on it: assigned at the client
+    FeSEM, WeCFL       a client is (part of) its row, the distance is Euclidean or cosine: assigned at the server
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from scipy.optimize import linear_sum_assignment
+from sklearn.cluster import KMeans
+from torch import Tensor
+from torch.nn.functional import normalize, one_hot
+
+from coterie.algorithms.algorithm import Algorithm
+from coterie.chance import mix
+from coterie.cohort import Cohort, Personal
+from coterie.listener import Heard, State
+from coterie.wire import Fields, Mail
+
+
+@dataclass(frozen=True)
+class HardClusters(Algorithm):
+    """Every client is of one cluster."""
+
+    n_clusters: int  # K
+
+    def aggregate(self, state: State, heard: Heard, member: Tensor, weight: Tensor) -> State:
+        """Each center becomes the weighted mean of its members' rows (letter,); one unheard of stays."""
+        weight = one_hot(member, self.n_clusters) * weight[:, None]
+        return state.update(centers=heard.mean("row", weight, otherwise=state.centers))
+
+
+@dataclass(frozen=True)
+class ChosenByLoss(HardClusters):
+    """A client chooses the center of least loss on its training data."""
+
+    def choose(self, cohort: Cohort, offer: Mail) -> Tensor:
+        """(client,) the center of least mean loss."""
+        losses = cohort.losses(offer.centers)
+        total = losses.new_zeros(len(cohort), self.n_clusters).index_add_(0, cohort.points.owner, losses)
+        return total.argmin(1)
+
+    def importance(self, cohort: Cohort, offer: Mail) -> Tensor:
+        return one_hot(self.choose(cohort, offer), self.n_clusters).to(offer.centers.dtype)
+
+    def personal(self, cohort: Cohort, offer: Mail) -> Personal:
+        return Personal.single(offer.centers[torch.arange(len(cohort)), self.choose(cohort, offer)])
+
+
+@dataclass(frozen=True)
+class ClusteredByRow(HardClusters):
+    """The server clusters the rows that it hears; a client is sent its cluster's center and no other."""
+
+    needs_server = True
+
+    def begin(self, state: State) -> State:
+        return state.update(member=torch.zeros(state.n_clients, dtype=torch.long, device=state.keys.device))
+
+    def plan(self, state: State, reports: Mail | None) -> tuple[State, Mail]:
+        return state, self.farewell(state)
+
+    def farewell(self, state: State) -> Mail:
+        return state.offer(center=state.centers[0, state.member], member=state.member)
+
+    def train(self, cohort: Cohort, offer: Mail) -> Fields:
+        return {"row": cohort.solve(offer.center), "size": cohort.sizes}
+
+    def importance(self, cohort: Cohort, offer: Mail) -> Tensor:
+        return one_hot(offer.member, self.n_clusters).to(offer.center.dtype)
+
+    def personal(self, cohort: Cohort, offer: Mail) -> Personal:
+        return Personal.single(offer.center)
+
+
+def cluster_rows(
+    state: State,
+    heard: Heard,
+    columns: Tensor,
+    weight: Tensor,
+    clusters: int,
+    distance: Literal["euclidean", "cosine"],
+    restart: bool,
+) -> Tensor:
+    """(letter,) weighted k-means on some columns of the rows heard.
+
+    `restart`: begun anew by k-means++, its labels matched to the members of before; otherwise one step from the
+    present centers. Rows are sorted by client key, so that their order changes nothing.
+    """
+    columns = columns.to(heard.row.device)
+    points, centers = heard.row[:, columns], state.centers[0][:, columns]
+    if distance == "cosine":
+        points, centers = normalize(points, dim=1), normalize(centers, dim=1)
+    first = state.moment.round == 0
+    if len(points) <= clusters or not (restart or first):
+        return torch.cdist(points, centers).argmin(1)
+    order = torch.argsort(state.keys[heard.clients])
+    seed = int(mix(state.moment.seed, state.moment.stage, state.moment.round, "k-means") % 2**32)
+    means = KMeans(clusters, n_init=10, random_state=seed)
+    means.fit(points[order].double().cpu().numpy(), sample_weight=weight[order].double().cpu().numpy())
+    found = torch.empty_like(state.member[heard.clients])
+    found[order] = torch.as_tensor(means.labels_, device=found.device).long()
+    return found if first else _matched(found, state.member[heard.clients], clusters)
+
+
+def _matched(found: Tensor, before: Tensor, clusters: int) -> Tensor:
+    """The labels found, renamed so that as many clients as possible keep theirs."""
+    agree = np.zeros((clusters, clusters))
+    np.add.at(agree, (found.cpu().numpy(), before.cpu().numpy()), 1)
+    _, name = linear_sum_assignment(-agree)
+    return torch.as_tensor(name, device=found.device)[found]

@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
+
+import torch
+
+from coterie.algorithms.hard import ChosenByLoss
+from coterie.cohort import Cohort
+from coterie.listener import Heard, State
+from coterie.wire import Fields, Mail
+
+
+@dataclass(frozen=True)
+class IFCA(ChosenByLoss):
+    """Hard clusters, chosen by loss. Ghosh et al., NeurIPS 2020, Algorithm 1.
+
+    Told: the center I chose, my row trained from it, how many points I have. Kept: nothing.
+    Choice: clusters are averaged with equal weights as in the paper, where all clients have as many points.
+    Choice: `averaging="gradient"` is one full-batch step per round, with the rate of the training.
+    Over a graph every client has centers of its own.
+    """
+
+    averaging: Literal["model", "gradient"] = "model"
+    weights: Literal["equal", "size"] = "equal"
+
+    bibtex: ClassVar[str] = """@inproceedings{ghosh2020efficient,
+  title={An Efficient Framework for Clustered Federated Learning},
+  author={Ghosh, Avishek and Chung, Jichan and Yin, Dong and Ramchandran, Kannan},
+  booktitle={NeurIPS},
+  year={2020}
+}"""
+
+    # at the client
+    def train(self, cohort: Cohort, offer: Mail) -> Fields:
+        choice = self.choose(cohort, offer)  # line 7
+        start = offer.centers[torch.arange(len(cohort)), choice]
+        training = cohort.training
+        if self.averaging == "gradient":
+            training = replace(
+                training, batch=None, epochs=None, steps=1, optimizer="sgd", momentum=0.0, nesterov=False
+            )
+        row = cohort.solve(start, training=training)  # lines 10 and 12
+        return {"choice": choice, "row": row, "size": cohort.sizes}
+
+    # at the listener
+    def combine(self, state: State, heard: Heard) -> State:
+        weight = heard.size if self.weights == "size" else torch.ones_like(heard.size)
+        after = self.aggregate(state, heard, heard.choice, weight)  # line 17
+        if self.averaging == "model":
+            return after
+        # line 15: θ_j − γ/M·Σ s_ij g_i, a sum over the cluster divided by the number of all that were heard
+        mine = torch.nn.functional.one_hot(heard.choice, self.n_clusters) * weight[:, None]
+        listener, letter = heard.edges
+        total = state.centers.new_zeros(heard.listeners, self.n_clusters)
+        total.index_add_(0, listener, mine[letter].to(total.dtype))
+        share = (total / total.sum(1, keepdim=True).clamp(min=1e-12))[:, :, None]
+        return state.update(centers=torch.lerp(state.centers, after.centers, share))

@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from coterie.algorithms.algorithm import Algorithm
+from coterie.cohort import Cohort, Personal
+from coterie.errors import require
+from coterie.listener import Heard, State
+from coterie.wire import Fields, Mail
+
+
+@dataclass(frozen=True)
+class pFedMe(Algorithm):
+    """Personal models by Moreau envelopes. T. Dinh, Tran & Nguyen, NeurIPS 2020, Algorithm 1.
+
+    Told: my local w. Kept: θ, which is my personal model.
+    Choice: the inner problem is begun at the present w (the paper names no start).
+    Choice: rows are averaged with equal weights, as line 12 does; an epoch's length of the training is not used.
+    Differs: the published program reports w; we report θ.
+    """
+
+    pull: float = 15.0  # λ, eq. (3)
+    local_rounds: int = 20  # R
+    inner_steps: int = 5  # K: steps on one fixed batch
+    local_rate: float = 0.005  # η
+    server_step: float = 1.0  # β, line 12
+
+    bibtex: ClassVar[str] = """@inproceedings{tdinh2020personalized,
+  title={Personalized Federated Learning with Moreau Envelopes},
+  author={T. Dinh, Canh and Tran, Nguyen H. and Nguyen, Tuan Dung},
+  booktitle={NeurIPS},
+  year={2020}
+}"""
+
+    def __post_init__(self) -> None:
+        require(self.pull > 0, "pull", self.pull, "above 0")
+        require(self.local_rounds >= 1, "local_rounds", self.local_rounds, "1 or more")
+        require(self.inner_steps >= 1, "inner_steps", self.inner_steps, "1 or more")
+        require(
+            0 < self.local_rate * self.pull <= 1, "local_rate", self.local_rate, "above 0 and at most 1/pull"
+        )
+        require(self.server_step > 0, "server_step", self.server_step, "above 0")
+
+    # at the client
+    def train(self, cohort: Cohort, offer: Mail) -> Fields:
+        w = offer.centers[:, 0]
+        inner = replace(cohort.training, batch=None, epochs=None, steps=self.inner_steps)
+        for r in range(self.local_rounds):
+            batch = cohort.batch(f"batch {r}")  # line 6
+            theta = cohort.solve(w, points=batch, anchor=w, pull=self.pull, training=inner)  # line 7, eq. (7)
+            w = cohort.network.rows.stepped(w, theta, self.local_rate * self.pull)  # line 8: w − ηλ(w − θ)
+        cohort.keep("theta", theta)
+        return {"row": w}
+
+    def personal(self, cohort: Cohort, offer: Mail) -> Personal:
+        return Personal.single(cohort.recall("theta", offer.centers[:, 0]))
+
+    # at the listener
+    def combine(self, state: State, heard: Heard) -> State:
+        mean = heard.mean("row", heard.row.new_ones(len(heard.row), 1), otherwise=state.centers)
+        return state.update(
+            centers=(1 - self.server_step) * state.centers + self.server_step * mean
+        )  # line 12

@@ -1,0 +1,70 @@
+"""FedAvg+ and FedProx+: several independent runs whose predictions are averaged."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from torch import Tensor
+
+from coterie.algorithms.algorithm import Algorithm
+from coterie.algorithms.wecfl import WeCFL
+from coterie.cohort import Cohort, Personal
+from coterie.errors import require
+from coterie.listener import Heard, State
+from coterie.wire import Fields, Mail
+
+
+@dataclass(frozen=True)
+class FedAvgPlus(Algorithm):
+    """As many runs of FedAvg as there are clusters, from other random starts; soft voting (WeCFL, section 7).
+
+    Told: a row for each run and how many points I have. Kept: nothing.
+    """
+
+    n_clusters: int  # K runs
+    weights: Literal["size", "equal"] = "size"
+
+    bibtex: ClassVar[str] = WeCFL.bibtex
+    needs_server: ClassVar[bool] = True
+
+    @classmethod
+    def title(cls) -> str:
+        return "FedAvg+"
+
+    # at the client
+    def train(self, cohort: Cohort, offer: Mail) -> Fields:
+        return {"row": cohort.solve(offer.centers), "size": cohort.sizes}
+
+    def importance(self, cohort: Cohort, offer: Mail) -> Tensor:
+        return offer.centers.new_full((len(cohort), self.n_clusters), 1 / self.n_clusters)
+
+    def personal(self, cohort: Cohort, offer: Mail) -> Personal:
+        return Personal(offer.centers, self.importance(cohort, offer))
+
+    # at the listener
+    def combine(self, state: State, heard: Heard) -> State:
+        weight = heard.size if self.weights == "size" else heard.size.clamp(max=1)
+        each = weight[:, None].expand(-1, self.n_clusters)
+        return state.update(centers=heard.mean("row", each, otherwise=state.centers))
+
+
+@dataclass(frozen=True)
+class FedProxPlus(FedAvgPlus):
+    """As many runs of FedProx as there are clusters, from other random starts; soft voting (WeCFL, section 7).
+
+    Told: a row for each run and how many points I have. Kept: nothing.
+    """
+
+    pull: float = 0.95  # μ; 0.95 is the published program's
+
+    @classmethod
+    def title(cls) -> str:
+        return "FedProx+"
+
+    def __post_init__(self) -> None:
+        require(self.pull >= 0, "pull", self.pull, "0 or more")
+
+    def train(self, cohort: Cohort, offer: Mail) -> Fields:
+        rows = cohort.solve(offer.centers, anchor=offer.centers, pull=self.pull)
+        return {"row": rows, "size": cohort.sizes}

@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+
+from coterie.algorithms.hard import ClusteredByRow, cluster_rows
+from coterie.listener import Heard, State
+from coterie.rows import Part
+
+
+@dataclass(frozen=True)
+class WeCFL(ClusteredByRow):
+    """Hard clusters by weighted k-means on the clients' models. Ma et al., 2022, Algorithm 1.
+
+    Told: my row and how many points I have. Kept: nothing.
+    Choice: in the first round all clients begin at one common model, so that rows differ by data alone.
+    Choice: the clustering is begun anew each round and its labels matched to those before (`restart=False`: one
+    expectation step from the present centers, as Algorithm 1 reads).
+    Differs: the published program clusters by the last layer's weight matrix (`represent="last"`).
+    """
+
+    weights: Literal["size", "equal"] = "size"  # λ_i
+    represent: Part = "dense"  # g_i: the flattened fully-connected layers
+    distance: Literal["euclidean", "cosine"] = "euclidean"  # d
+    restart: bool = True
+
+    bibtex: ClassVar[str] = """@article{ma2022convergence,
+  title={On the Convergence of Clustered Federated Learning},
+  author={Ma, Jie and Long, Guodong and Zhou, Tianyi and Jiang, Jing and Zhang, Chengqi},
+  journal={arXiv preprint arXiv:2202.06187},
+  year={2022}
+}"""
+
+    def combine(self, state: State, heard: Heard) -> State:
+        weight = heard.size if self.weights == "size" else torch.ones_like(heard.size)
+        columns = state.rows.columns(self.represent)
+        member = cluster_rows(
+            state, heard, columns, weight, self.n_clusters, self.distance, self.restart
+        )  # expectation
+        members = state.member.clone()
+        members[heard.clients] = member
+        return self.aggregate(state.update(member=members), heard, member, weight)  # maximization

@@ -1,0 +1,274 @@
+"""The clustered and personal methods: reductions, tiny cases by hand, and recovery on small problems."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from coterie import (
+    CFL,
+    IFCA,
+    Algorithm,
+    CoterieError,
+    FedAvg,
+    FedAvgPlus,
+    FedEM,
+    Federation,
+    FedProx,
+    FedProxPlus,
+    FeSEM,
+    Graph,
+    HypCluster,
+    Server,
+    Stage,
+    Stages,
+    Training,
+    WeCFL,
+    pFedMe,
+)
+from coterie.data import from_arrays, regressions
+from coterie.listener import Heard
+from coterie.simulate import Simulation
+from coterie.summary import summarise
+from tests.test_algorithms import mail, one_number_cohort, state
+
+F64 = torch.float64
+TRAINING = Training(rate=0.02, batch=10, epochs=2)
+
+
+def play(
+    algorithm: Algorithm,
+    data: Federation | None = None,
+    *,
+    rounds: int = 4,
+    training: Training = TRAINING,
+    topology=None,
+    seed: int = 0,
+) -> Simulation:
+    data = data or regressions(clients=10, sizes=(20, 40), separation=166.0, seed=1)
+    plan = Stages((Stage(algorithm, rounds, training, topology or Server()),))
+    build = lambda: nn.Linear(data.train.x.shape[1], 1, bias=False)  # noqa: E731
+    simulation = Simulation(build, data, plan, seed=seed, dtype=F64, device=torch.device("cpu"))
+    while not simulation.done:
+        simulation.step()
+    return simulation
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "weights"),
+    [
+        (IFCA(1), "equal"),
+        (HypCluster(1), "size"),
+        (FeSEM(1), "equal"),
+        (WeCFL(1), "size"),
+        (FedEM(1), "size"),
+        (FedAvgPlus(1), "size"),
+        (CFL(first_split=99), "size"),
+    ],
+    ids=lambda v: v if isinstance(v, str) else v.title(),
+)
+def test_with_one_cluster_it_is_fedavg(algorithm: Algorithm, weights: str) -> None:
+    expected = play(FedAvg(weights=weights)).state.centers
+    torch.testing.assert_close(play(algorithm).state.centers, expected, rtol=0, atol=1e-12)
+
+
+def test_one_run_of_fedprox_plus_is_fedprox() -> None:
+    expected = play(FedProx(pull=0.3)).state.centers
+    torch.testing.assert_close(play(FedProxPlus(1, pull=0.3)).state.centers, expected, rtol=0, atol=1e-12)
+
+
+def test_the_runs_of_fedavg_plus_do_not_touch() -> None:
+    """The first of two runs is FedAvg alone; its prediction is the mean of both."""
+    two = play(FedAvgPlus(2))
+    torch.testing.assert_close(two.state.centers[:, :1], play(FedAvg()).state.centers, rtol=0, atol=1e-12)
+    assert two.result().personal.weights.tolist() == [[0.5, 0.5]] * 10
+
+
+def test_wecfl_with_equal_weights_is_fesem() -> None:
+    wecfl, fesem = play(WeCFL(2, weights="equal", represent="all")), play(FeSEM(2))
+    assert torch.equal(wecfl.state.centers, fesem.state.centers)
+    assert torch.equal(wecfl.state.member, fesem.state.member)
+
+
+def test_weight_two_is_the_client_twice() -> None:
+    """Full batches: a client that has every point twice counts as two clients."""
+    data = regressions(clients=6, pattern="pure", sizes=(30, 30), separation=166.0, seed=3)
+    clients = [(data.train.x[i * 30 : i * 30 + 30], data.train.y[i * 30 : i * 30 + 30]) for i in range(6)]
+    full = Training(rate=0.05, batch=None, epochs=5)
+    doubled = {str(i): c for i, c in enumerate(clients)} | {"0": tuple(torch.cat([t, t]) for t in clients[0])}
+    twice = {str(i): c for i, c in enumerate(clients)} | {"again": clients[0]}
+    one, two = (
+        play(WeCFL(2), from_arrays(d, test_fraction=0.0, task="regression"), training=full)
+        for d in (doubled, twice)
+    )
+    order = [0, 1] if torch.allclose(one.state.centers[0, 0], two.state.centers[0, 0], atol=1e-6) else [1, 0]
+    torch.testing.assert_close(one.state.centers[0], two.state.centers[0, order], rtol=0, atol=1e-10)
+
+
+# by hand
+
+
+def test_ifca_averages_what_chose_a_center() -> None:
+    heard = Heard.by_server(mail([0, 1, 2], row=[[0.0], [4.0], [9.0]], size=[1, 3, 5], choice=[0, 0, 1]))
+    before = state([[[1.0], [2.0], [7.0]]], 3)
+    assert IFCA(3).combine(before, heard).centers.tolist() == [[[2.0], [9.0], [7.0]]]
+    assert HypCluster(3).combine(before, heard).centers.tolist() == [[[3.0], [9.0], [7.0]]]
+
+
+def test_ifca_averages_gradients_over_all_clients() -> None:
+    """θ_j + 1/M·Σ (row − θ_j): with two of three in cluster 0, two thirds of the way to their mean."""
+    heard = Heard.by_server(mail([0, 1, 2], row=[[4.0], [7.0], [9.0]], size=[1, 1, 1], choice=[0, 0, 1]))
+    after = IFCA(2, averaging="gradient").combine(state([[[1.0], [3.0]]], 3), heard).centers
+    torch.testing.assert_close(after, torch.tensor([[[1 + (3 + 6) / 3], [3 + 6 / 3]]], dtype=F64))
+
+
+def test_ifca_chooses_by_the_whole_of_its_data() -> None:
+    """Two points say 0 and one says 10; the center at 4 has the least mean loss, though it is best on none."""
+    cohort = one_number_cohort(([1, 1, 1], [0, 0, 10]))
+    offer = mail([0], centers=[[[-1.0], [4.0], [10.0]]])
+    assert IFCA(3).choose(cohort, offer).tolist() == [1]
+
+
+def test_fedem_responsibilities() -> None:
+    """One point at distance 0 and 1 from two centers, π = (0.2, 0.8): q ∝ (0.2·1, 0.8/e)."""
+    cohort = one_number_cohort(([1], [0]))
+    cohort.keep("mixture", torch.tensor([[0.2, 0.8]], dtype=F64))
+    q = FedEM(2).responsibilities(cohort, mail([0], centers=[[[0.0], [1.0]]]))
+    by_hand = torch.tensor([0.2, 0.8 * torch.e**-1], dtype=F64)
+    torch.testing.assert_close(q[0], by_hand / by_hand.sum())
+
+
+def test_fedem_weighs_rows_by_mass() -> None:
+    heard = Heard.by_server(mail([0, 1], row=[[[0.0], [2.0]], [[4.0], [6.0]]], mass=[[3.0, 0.0], [1.0, 5.0]]))
+    assert FedEM(2).combine(state([[[9.0], [9.0]]], 2), heard).centers.tolist() == [[[1.0], [6.0]]]
+
+
+def test_pfedme_on_a_quadratic() -> None:
+    """Loss (w − 3)²; the inner problem solved exactly is θ = (2·3 + λw)/(2 + λ), and w goes ηλ of the way to it."""
+    cohort = one_number_cohort(([1], [3]), training=Training(rate=0.05, batch=None))
+    algorithm = pFedMe(pull=2.0, local_rounds=3, inner_steps=400, local_rate=0.1)
+    w = 1.0
+    for _ in range(3):
+        theta = (2 * 3 + 2 * w) / (2 + 2)
+        w = w - 0.1 * 2 * (w - theta)
+    offer = mail([0], centers=[[[1.0]]])
+    assert float(algorithm.train(cohort, offer)["row"]) == pytest.approx(w, abs=1e-10)
+    assert float(algorithm.personal(cohort, offer).rows) == pytest.approx(theta, abs=1e-10)
+
+
+def test_pfedme_server_step() -> None:
+    heard = Heard.by_server(mail([0, 1], row=[[2.0], [4.0]]))
+    assert pFedMe(server_step=0.5).combine(state([[[1.0]]], 2), heard).centers.tolist() == [[[2.0]]]
+
+
+def test_a_batch_of_each_client() -> None:
+    cohort = one_number_cohort(([1] * 25, [0] * 25), ([1] * 4, [0] * 4))
+    first, second = cohort.batch("a"), cohort.batch("b")
+    assert [int(first[:25].sum()), int(first[25:].sum())] == [10, 4]
+    assert not torch.equal(first, second)
+
+
+def opposed(*targets: float, each: int = 4) -> Federation:
+    """Clients whose regressions have the given coefficients: opposed where the signs differ."""
+    g = torch.Generator().manual_seed(0)
+    clients = {}
+    for j, target in enumerate(targets):
+        for i in range(each):
+            x = torch.randn(40, 2, generator=g, dtype=F64)
+            aim = torch.tensor([target, 1.0 if j < 2 else -1.0], dtype=F64) * 3
+            clients[f"{j}-{i}"] = (x, x @ aim[:, None])
+    return from_arrays(clients, test_fraction=0.0, task="regression")
+
+
+def test_cfl_does_not_split_clients_that_agree() -> None:
+    simulation = play(
+        CFL(stationary=0.3, restless=0.5, first_split=3), opposed(1.0), rounds=30, training=Training(rate=0.1)
+    )
+    assert simulation.state.centers.shape[1] == 1
+
+
+def test_cfl_splits_two_opposed_groups_once() -> None:
+    simulation = play(
+        CFL(stationary=0.3, restless=0.5, first_split=3),
+        opposed(1.0, -1.0),
+        rounds=30,
+        training=Training(rate=0.1, epochs=1),
+    )
+    assert simulation.state.centers.shape[1] == 2
+    assert len(set(simulation.state.member[:4].tolist())) == 1
+    assert sorted(simulation.state.member.tolist()) == [0] * 4 + [1] * 4
+
+
+def test_cfl_loses_nobody_through_two_levels() -> None:
+    data = opposed(1.0, -1.0, 1.0, -1.0)
+    simulation = play(
+        CFL(stationary=0.3, restless=0.5, first_split=3),
+        data,
+        rounds=60,
+        training=Training(rate=0.1, epochs=1),
+    )
+    members = [sorted(set(simulation.state.member[i : i + 4].tolist())) for i in range(0, 16, 4)]
+    assert sorted(members) == [[0], [1], [2], [3]]
+    loss = simulation.clients.cohort.score(simulation.result().personal).loss
+    assert loss.max() < 0.05
+
+
+def test_cfl_goes_on_after_a_checkpoint_with_more_clusters() -> None:
+    data, training = opposed(1.0, -1.0), Training(rate=0.1, epochs=1)
+    straight = play(CFL(stationary=0.3, restless=0.5, first_split=3), data, rounds=30, training=training)
+    half = play(CFL(stationary=0.3, restless=0.5, first_split=3), data, rounds=30, training=training)
+    again = Simulation(
+        lambda: nn.Linear(2, 1, bias=False), data, half.stages, dtype=F64, device=torch.device("cpu")
+    )
+    again.load(*half.save())
+    assert torch.equal(again.result().personal.rows, straight.result().personal.rows)
+
+
+@pytest.mark.parametrize(
+    "algorithm", [FeSEM(2), WeCFL(2), CFL(), FedAvgPlus(2), FedProxPlus(2)], ids=lambda a: a.title()
+)
+def test_what_needs_a_server_says_so(algorithm: Algorithm) -> None:
+    with pytest.raises(CoterieError, match=r"needs a server; it cannot run over a graph"):
+        play(algorithm, topology=Graph("complete"))
+
+
+def test_parts_of_a_model() -> None:
+    from coterie.rows import Rows
+
+    rows = Rows(nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(8, 5), nn.Linear(5, 3)))
+    assert len(rows.columns("all")) == rows.n_parameters == 20 + 45 + 18
+    assert rows.columns("dense").tolist() == list(range(20, 83))
+    assert rows.columns("last").tolist() == list(range(65, 80))
+    with pytest.raises(CoterieError, match="no fully-connected layer"):
+        Rows(nn.Conv2d(1, 2, 3)).columns("last")
+
+
+# recovery, two seeds each; many seeds are in benchmarks/
+
+
+def own_mse(
+    algorithm: Algorithm, pattern: str, seed: int, clusters: int = 2, rounds: int = 25
+) -> list[float]:
+    data = regressions(clients=40, clusters=clusters, pattern=pattern, separation=166.0, seed=seed)
+    simulation = play(algorithm, data, rounds=rounds, seed=seed)
+    centers = summarise(simulation, simulation.result())["centers"]
+    return [centers["loss"][s][d] for d, s in enumerate(centers["center_of_distribution"])]
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_fedem_finds_both_regressions_in_a_mixture(seed: int) -> None:
+    assert max(own_mse(FedEM(2), "10:90", seed)) < 1.2
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("algorithm", [IFCA(2), WeCFL(2), FeSEM(2)], ids=lambda a: a.title())
+def test_hard_methods_find_pure_regressions(algorithm: Algorithm, seed: int) -> None:
+    assert max(own_mse(algorithm, "pure", seed)) < 1.2
+
+
+def test_ifca_over_a_graph_finds_pure_regressions() -> None:
+    data = regressions(clients=30, pattern="pure", separation=166.0, seed=0)
+    simulation = play(IFCA(2), data, rounds=40, topology=Graph("erdos-renyi", degree=6))
+    centers = summarise(simulation, simulation.result())["centers"]
+    assert max(centers["loss"][s][d] for d, s in enumerate(centers["center_of_distribution"])) < 1.5
