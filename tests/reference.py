@@ -19,6 +19,7 @@ class Client:
     key: Tensor
     exists: Tensor | None = None
     weight: Tensor | None = None
+    at_least: int = 1  # points that a batch must have
 
 
 def optimizer(training: Training, module: nn.Module, rate: float) -> torch.optim.Optimizer:
@@ -53,7 +54,8 @@ def train(
     scale = weight / weight[there].mean()
     batch = training.batch or len(there)
     epoch = step = 0
-    steps = training.steps if training.steps is not None else training.epochs * -(-len(there) // batch)
+    per_epoch = sum(len(part) >= client.at_least for part in there.split(batch))
+    steps = training.steps if training.steps is not None else training.epochs * per_epoch
     while step < steps:
         order = there
         if training.shuffle:
@@ -61,6 +63,8 @@ def train(
         for part in order.split(batch):
             if step == steps:
                 break
+            if len(part) < client.at_least:
+                continue
             solver.zero_grad()
             losses = network.loss(module(client.x[part]), client.y[part])
             objective = (losses * scale[part]).mean()

@@ -68,7 +68,7 @@ def test_fedsoft_from_its_own_rows_without_pull_is_local(keep: bool) -> None:
 
 
 def test_fedspd_with_one_cluster_on_the_complete_graph_is_fedavg() -> None:
-    spd = play(FedSPD(n_clusters=1, first_round=1.0), Graph("complete"))
+    spd = play(FedSPD(n_clusters=1, first_times=1), Graph("complete"))
     expected = play(FedAvg(weights="equal")).state.centers.expand(10, -1, -1)
     torch.testing.assert_close(spd.state.centers, expected, rtol=0, atol=1e-12)
 
@@ -86,7 +86,8 @@ def test_fedavg_over_the_complete_graph_is_fedavg_at_a_server() -> None:
 def state(centers: list, clients: int, at_server: bool = True, **fields: Tensor) -> State:
     keys = id_keys(map(str, range(clients)))
     rows = Rows(nn.Linear(len(centers[0][0]), 1, bias=False))
-    return State(torch.tensor(centers, dtype=F64), keys, rows, at_server, Moment(0), fields)
+    everyone = torch.ones(clients, dtype=torch.bool)
+    return State(torch.tensor(centers, dtype=F64), keys, rows, at_server, Moment(0), everyone, fields)
 
 
 def mail(clients: list[int], **told: list) -> Mail:

@@ -9,15 +9,14 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from coterie import network as networks
-from coterie.chance import id_keys
+from coterie.chance import id_keys, mix
 from coterie.cohort import Cohort, Moment, Personal
-from coterie.errors import CoterieError
 from coterie.federation import Points
 from coterie.network import Network
 from coterie.training import Training
 from tests.reference import Client, train
 
-F64 = torch.float64
+F64, CPU = torch.float64, torch.device("cpu")
 
 
 class CharLSTM(nn.Module):
@@ -81,13 +80,20 @@ def starts(cohort: Cohort) -> Tensor:
 
 
 def sequential(
-    cohort: Cohort, start: Tensor, anchor: Tensor | None = None, pull: float = 0, **per_point
+    cohort: Cohort,
+    start: Tensor,
+    anchor: Tensor | None = None,
+    pull: float = 0,
+    at_least: int = 1,
+    keys: Tensor | None = None,
+    **per_point: Tensor,
 ) -> Tensor:
-    points, keys, rows = cohort.points, cohort.key("train"), []
+    points, rows = cohort.points, []
+    keys = cohort.key("train") if keys is None else keys
     for i in range(len(cohort)):
         own = slice(int(points.offset[i]), int(points.offset[i + 1]))
         extra = {name: value[own] for name, value in per_point.items()}
-        client = Client(points.x[points.at[own]], points.y[own], keys[i], **extra)
+        client = Client(points.x[points.at[own]], points.y[own], keys[i], at_least=at_least, **extra)
         rows.append(
             train(
                 cohort.network, cohort.training, client, start[i], None if anchor is None else anchor[i], pull
@@ -160,14 +166,44 @@ def test_order_of_clients_does_not_matter(model: str) -> None:
 
 
 def test_one_problem_per_cluster() -> None:
+    """Each lane has its own start, points, weights, anchor and shuffles."""
     cohort = federated("mlp", [7, 20], SGD)
     start = torch.stack([starts(cohort), starts(cohort).flip(0)], 1)
-    weight = torch.rand(27, 2, generator=torch.Generator().manual_seed(1), dtype=F64)
-    got = cohort.solve(start, weight=weight)
-    for s in range(2):
-        torch.testing.assert_close(
-            got[:, s], cohort.solve(start[:, s], weight=weight[:, s]), rtol=0, atol=1e-12
+    anchor, g = start.flip(1), torch.Generator().manual_seed(1)
+    weight, exists = torch.rand(27, 2, generator=g, dtype=F64), torch.rand(27, 2, generator=g) < 0.6
+    exists[[0, 7]] = True
+    got = cohort.solve(start, weight=weight, points=exists, anchor=anchor, pull=0.4)
+    own = cohort.key("train")
+    for s, keys in enumerate((own, mix(own, "lane", 1))):
+        expected = sequential(
+            cohort, start[:, s], anchor[:, s], 0.4, keys=keys, weight=weight[:, s], exists=exists[:, s]
         )
+        torch.testing.assert_close(got[:, s], expected, rtol=0, atol=1e-10)
+
+
+def test_each_cluster_keeps_its_own_optimizer_state() -> None:
+    """Momentum gathered in one slot does not move a row that is trained in another."""
+    training = Training(rate=0.1, batch=None, momentum=0.9, keep=True)
+    cohort = cohort_of(lambda: nn.Linear(6, 4), [7, 9], training)
+    start = starts(cohort)
+    first = cohort.solve(start, slot=torch.tensor([0, 1]))
+    other = cohort.solve(start, slot=torch.tensor([1, 0]))
+    torch.testing.assert_close(
+        other, first, rtol=0, atol=1e-12
+    )  # full batches: a fresh slot does as the first did
+    again = cohort.solve(start, slot=torch.tensor([0, 0]))
+    assert not torch.allclose(again[0], first[0])
+
+
+def test_shuffles_differ_from_round_to_round_and_stage_to_stage() -> None:
+    cohort = federated("mlp", [40], SGD)
+    start = starts(cohort)
+    moments = [Moment(5), Moment(5, round=1), Moment(5, stage=1), Moment(6)]
+    rows = [cohort.when(moment).solve(start) for moment in moments]
+    assert all(not torch.equal(a, b) for i, a in enumerate(rows) for b in rows[:i])
+    even = torch.full((1, 1000), 0.001)
+    draws = {int(cohort.when(moment).draw(even)) for moment in moments}
+    assert len(draws) > 2
 
 
 def test_no_points_leave_the_row_alone() -> None:
@@ -269,7 +305,10 @@ def test_dropout_depends_on_the_client_not_on_its_place(build, vectorised: bool)
 
 def test_dropout_drops_the_share_it_should_and_not_in_use() -> None:
     network = Network(
-        lambda: nn.Sequential(nn.Dropout(0.3), nn.Linear(5000, 1)), networks.squared_error, dtype=F64
+        lambda: nn.Sequential(nn.Dropout(0.3), nn.Linear(5000, 1)),
+        networks.squared_error,
+        dtype=F64,
+        device=CPU,
     )
     layer, x = network.module[0], torch.ones(4, 5000, dtype=F64)
     layer.train()
@@ -288,13 +327,60 @@ def test_vectorised_dropout_equals_the_plain_loop() -> None:
     torch.testing.assert_close(cohort.solve(start), loop.solve(start), rtol=0, atol=1e-12)
 
 
-def test_batch_norm_refuses_a_batch_of_one_value() -> None:
+def test_batch_norm_leaves_out_a_last_batch_of_one_value() -> None:
+    """PyTorch refuses such a batch; nobody can choose a batch size that suits every client, so it is left out."""
+
     def flat() -> nn.Module:
         return nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Linear(8, 4))
 
-    cohort = cohort_of(flat, [6, 12], SGD)
-    with pytest.raises(CoterieError, match="batch of a single point"):
-        cohort.solve(starts(cohort))
+    cohort = cohort_of(flat, [6, 12, 1], SGD)
+    assert cohort.network.needs_two
+    start = starts(cohort)
+    got = cohort.solve(start)
+    torch.testing.assert_close(got[:2], sequential(cohort, start, at_least=2)[:2], rtol=0, atol=1e-10)
+    assert torch.equal(got[2], start[2])
+
+
+class Twice(nn.Module):
+    """Layers that are used more than once in a pass, and on points with time folded into the batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.line, self.norm = nn.Linear(3, 3), nn.BatchNorm1d(3)
+        self.out = nn.Linear(6, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        folded = x.reshape(len(x) * 2, 3)
+        folded = self.norm(self.line(torch.tanh(self.norm(self.line(folded)))))
+        return self.out(folded.reshape(len(x), 6))
+
+
+def test_batch_norm_used_twice_on_a_folded_batch() -> None:
+    cohort = cohort_of(Twice, [7, 12], SGD)
+    assert cohort.network.vectorised
+    start = starts(cohort)
+    torch.testing.assert_close(cohort.solve(start), sequential(cohort, start), rtol=0, atol=1e-10)
+
+
+def test_dropout_used_twice_draws_twice_and_anew_each_step() -> None:
+    network = Network(
+        lambda: nn.Sequential(nn.Dropout(0.5), nn.Linear(4000, 1)),
+        networks.squared_error,
+        dtype=F64,
+        device=CPU,
+    )
+    layer, x = network.module[0].train(), torch.ones(1, 4000, dtype=F64)
+
+    def masks(key: int, calls: int) -> list[Tensor]:
+        layer.key = torch.tensor(key)
+        layer.calls = 0
+        return [layer(x) == 0 for _ in range(calls)]
+
+    first, second = masks(1, 2)
+    assert abs((first & second).double().mean() - 0.25) < 0.04
+    (other,) = masks(2, 1)
+    assert not torch.equal(first, other)
+    assert torch.equal(first, masks(1, 1)[0])
 
 
 def test_scores_by_hand() -> None:

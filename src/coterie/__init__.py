@@ -2,7 +2,6 @@
 
 from coterie import algorithms
 from coterie.algorithms import *  # noqa: F403
-from coterie.clustering import KFed
 from coterie.cohort import Personal
 from coterie.errors import CoterieError
 from coterie.federation import Federation, Points
@@ -18,7 +17,6 @@ __all__ = [
     "CoterieError",
     "Federation",
     "Graph",
-    "KFed",
     "Participation",
     "Personal",
     "PersonalModel",

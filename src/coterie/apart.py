@@ -18,7 +18,7 @@ from coterie.federation import Federation
 from coterie.listener import Heard, State
 from coterie.network import LOSSES, Network
 from coterie.rows import Build
-from coterie.simulate import Result, Stage, Stages, play_round
+from coterie.simulate import Result, Stage, Stages, begin, finite_only, hand_over, play_round
 from coterie.topology import Server
 from coterie.wire import Fields, Mail, Traffic
 
@@ -52,39 +52,31 @@ def run_apart(
     """All rounds of all stages on the CPU."""
     stages.check(len(data))
     network = Network(build, LOSSES[data.task], device=torch.device("cpu"), dtype=dtype, seed=seed)
+    train = data.train.to(network.device, dtype)
+    network.probe(train.x[train.at[:4]], train.y[:4])
     traffic = Traffic()
     centers = torch.stack([network.initial(f"center {s}") for s in range(stages[0].algorithm.clusters())])[
         None
     ]
     for number, stage in enumerate(stages):
-        cohorts = [_cohort(network, stage, data, i, seed) for i in range(len(data))]
+        if number:
+            centers = hand_over(stages[number - 1], stage, centers, len(data), traffic)
+        whole = Cohort.whole(network, stage.training, train, id_keys(data.ids), data.task, seed)
+        cohorts = [
+            replace(whole.take(torch.tensor([i])), at=SELF, memory=Memory(1)) for i in range(len(data))
+        ]
+        before = sum(earlier.rounds for earlier in stages[:number])
+        moment = Moment(seed, number, 0, stage.rounds, before)
         play = _play_at_server if stage.topology.is_server else _play_among_peers
-        states = play(stage, number, centers, cohorts, data, seed, traffic)
+        states = play(stage, centers, cohorts, data, moment, traffic)
         centers = torch.cat([state.centers for state in states])
     return _result(stages[-1], states, cohorts), traffic
 
 
-def _cohort(network: Network, stage: Stage, data: Federation, i: int, seed: int) -> Cohort:
-    cohort = Cohort.whole(network, stage.training, data.train, id_keys(data.ids), data.task, seed)
-    return replace(cohort.take(torch.tensor([i])), at=SELF, memory=Memory(1))
-
-
-def _begin(stage: Stage, centers: Tensor, keys: Tensor, cohort: Cohort, moment: Moment) -> State:
-    rows, at_server = cohort.network.rows, stage.topology.is_server
-    return stage.algorithm.begin(State(centers, keys, rows, at_server, moment))
-
-
 def _play_at_server(
-    stage: Stage,
-    number: int,
-    centers: Tensor,
-    cohorts: list[Cohort],
-    data: Federation,
-    seed: int,
-    traffic: Traffic,
+    stage: Stage, centers: Tensor, cohorts: list[Cohort], data: Federation, moment: Moment, traffic: Traffic
 ) -> list[State]:
-    moment = Moment(seed, number, 0, stage.rounds)
-    state = _begin(stage, centers.mean(0, keepdim=True), id_keys(data.ids), cohorts[0], moment)
+    state = begin(stage, centers, id_keys(data.ids), cohorts[0].network.rows, moment)
     for t in range(stage.rounds):
         state = replace(state, moment=replace(moment, round=t))
         state, _ = play_round(stage, state, Apart(cohorts), data.ids, traffic)
@@ -92,74 +84,75 @@ def _play_at_server(
 
 
 def _play_among_peers(
-    stage: Stage,
-    number: int,
-    centers: Tensor,
-    cohorts: list[Cohort],
-    data: Federation,
-    seed: int,
-    traffic: Traffic,
+    stage: Stage, centers: Tensor, cohorts: list[Cohort], data: Federation, moment: Moment, traffic: Traffic
 ) -> list[State]:
-    moment, keys = Moment(seed, number, 0, stage.rounds), id_keys(data.ids)
+    keys, rows = id_keys(data.ids), cohorts[0].network.rows
     centers = centers.expand(len(data), -1, -1)
-    states = [_begin(stage, centers[i : i + 1], keys[i : i + 1], c, moment) for i, c in enumerate(cohorts)]
+    states = [begin(stage, centers[i : i + 1], keys[i : i + 1], rows, moment) for i in range(len(data))]
     for t in range(stage.rounds):
-        states = [replace(state, moment=replace(moment, round=t)) for state in states]
-        present = stage.participation.present(keys, seed, t)
-        late = stage.participation.dropped(keys, seed, t)
+        now = replace(moment, round=t)
+        states = [replace(state, moment=now) for state in states]
+        present = stage.participation.present(keys, now.seed, now.of_run)
+        late = stage.participation.dropped(keys, now.seed, now.of_run)
         letters: dict[int, bytes] = {}
         for i in present.nonzero()[:, 0].tolist():
-            states[i], letters[i] = _speak(stage.algorithm, states[i], cohorts[i])
-        neighbours = _neighbours(stage, data, seed, t)
-        needed = dict.fromkeys(letters, 0)
-        for i in letters:
-            heard = _listen([i, *(j for j in neighbours[i] if j in letters and not late[j])], letters)
-            states[i] = stage.algorithm.combine(states[i], heard)
-            wanted = stage.algorithm.needed(heard)
-            for at, j in enumerate(j for j in neighbours[i] if j in letters and not late[j]):
-                needed[j] += bool(wanted[at + 1])
-        _count(letters, neighbours, late, needed, traffic)
+            states[i], told = _speak(stage.algorithm, states[i], cohorts[i])
+            if len(told):
+                letters[i] = told.to_bytes(0)
+        _exchange(stage, states, letters, present, late, data, traffic)
     return states
 
 
-def _speak(algorithm: Algorithm, state: State, cohort: Cohort) -> tuple[State, bytes]:
-    """A peer asks, plans and offers to itself, then trains: its letter to the neighbours."""
+def _exchange(
+    stage: Stage,
+    states: list[State],
+    letters: dict[int, bytes],
+    present: Tensor,
+    late: Tensor,
+    data: Federation,
+    traffic: Traffic,
+) -> None:
+    """Every peer that is there hears its neighbours and itself, and combines; letters are counted as they pass."""
+    if not letters:
+        return
+    hearers, needed = dict.fromkeys(letters, 0), dict.fromkeys(letters, 0)
+    neighbours = _neighbours(stage, data, states[0].moment)
+    for i in present.nonzero()[:, 0].tolist():
+        others = [j for j in neighbours[i] if j in letters and not late[j]]
+        heard = _listen(([i] if i in letters else []), others, letters)
+        states[i] = stage.algorithm.combine(states[i], heard)
+        wanted = stage.algorithm.needed(heard).tolist()[-len(others) :] if others else []
+        for j, want in zip(others, wanted, strict=True):
+            hearers[j] += 1
+            needed[j] += want
+    mail = Mail.from_bytes(torch.tensor(list(letters)), list(letters.values()))
+    traffic.between(mail, torch.tensor(list(hearers.values())), torch.tensor(list(needed.values())))
+
+
+def _speak(algorithm: Algorithm, state: State, cohort: Cohort) -> tuple[State, Mail]:
+    """A peer asks, plans and offers to itself, then trains: its letter to the neighbours, if it is fit to be heard."""
     itself = Apart([cohort])
     asked = algorithm.ask(state)
     reports = None if asked is None else itself.report(algorithm, asked, state.moment)
     state, offer = algorithm.plan(state, reports)
-    return state, itself.train(algorithm, offer, state.moment).to_bytes(0)
+    return state, finite_only(itself.train(algorithm, offer, state.moment))
 
 
-def _listen(speakers: list[int], letters: dict[int, bytes]) -> Heard:
-    """One listener, number 0, whose own letter is the first."""
-    number = torch.arange(len(speakers))
-    mail = Mail.from_bytes(number, [letters[j] for j in speakers])
-    return Heard(mail, 1, torch.stack([torch.zeros_like(number), number]), False)
+def _listen(own: list[int], others: list[int], letters: dict[int, bytes]) -> Heard:
+    """One listener, number 0, which is also the sender of its own letter."""
+    sender = torch.arange(0 if own else 1, len(others) + 1)
+    mail = Mail.from_bytes(sender, [letters[j] for j in (*own, *others)])
+    letter = torch.arange(len(mail))
+    return Heard(mail, 1, torch.stack([torch.zeros_like(letter), letter]), False)
 
 
-def _neighbours(stage: Stage, data: Federation, seed: int, t: int) -> list[list[int]]:
+def _neighbours(stage: Stage, data: Federation, moment: Moment) -> list[list[int]]:
     assert not isinstance(stage.topology, Server)
     neighbours: list[list[int]] = [[] for _ in data.ids]
-    for listener, speaker in stage.topology.edges(data.ids, seed, t).T.tolist():
+    for listener, speaker in stage.topology.edges(data.ids, moment.seed, moment.of_run).T.tolist():
         if listener != speaker:
             neighbours[listener].append(speaker)
     return neighbours
-
-
-def _count(
-    letters: dict[int, bytes],
-    neighbours: list[list[int]],
-    late: Tensor,
-    needed: dict[int, int],
-    traffic: Traffic,
-) -> None:
-    """The same count as in a simulation, from the letters themselves."""
-    if not letters:
-        return
-    mail = Mail.from_bytes(torch.tensor(list(letters)), list(letters.values()))
-    hearers = [0 if late[i] else sum(j in letters for j in neighbours[i]) for i in letters]
-    traffic.between(mail, torch.tensor(hearers), torch.tensor([needed[i] for i in letters]))
 
 
 def _result(stage: Stage, states: list[State], cohorts: list[Cohort]) -> Result:

@@ -64,7 +64,13 @@ class Moment:
     seed: int
     stage: int = 0
     round: int = 0
-    rounds: int = 1
+    rounds: int = 1  # of this stage
+    before: int = 0  # rounds of the stages before
+
+    @property
+    def of_run(self) -> int:
+        """The round, counted over all stages."""
+        return self.before + self.round
 
 
 @dataclass(frozen=True)
@@ -148,25 +154,23 @@ class Cohort:
         weight: Tensor | None = None,
         anchor: Tensor | None = None,
         pull: float | Tensor = 0.0,
-        epochs: float = 1.0,
         training: Training | None = None,
-        rate: float = 1.0,
+        slot: Tensor | None = None,
         purpose: str = "train",
     ) -> Tensor:
         """Rows that solve each client's local problem from `start` (client, width).
 
         With start (client, cluster, width), `points` and `weight` may be (point, cluster): one problem per
-        client and cluster. `epochs` multiplies the number of passes, `rate` the learning rate.
+        client and cluster. `training` stands in for the cohort's own. Where a client trains another cluster each
+        round, `slot` (client,) says which, so that each keeps its own optimizer state.
         """
         several = start.dim() == 3
         lanes = start.shape[1] if several else 1
         training = training or self.training
-        if epochs != 1:
-            training = _longer(training, epochs)
         problems = Problems(
             owner=torch.arange(len(self), device=self.at.device).repeat_interleave(lanes),
             lane=torch.arange(lanes, device=self.at.device).repeat(len(self)),
-            key=self.key(purpose).repeat_interleave(lanes),
+            key=self._lane_keys(purpose, lanes),
             start=start.reshape(-1, start.shape[-1]),
             exists=_columns(points, lanes),
             weight=_columns(weight, lanes),
@@ -175,22 +179,45 @@ class Cohort:
             strength = torch.as_tensor(pull, dtype=start.dtype, device=start.device)
             problems.anchor = anchor.reshape(problems.start.shape)
             problems.pull = strength.expand(start.shape[:-1]).reshape(-1)
-        keeps = training.keep and purpose == "train"
-        if keeps:
-            problems.kept = self._recall_optimizer(training, problems, lanes)
-        now = training.rate_at(self.moment.round, self.moment.rounds) * rate
+        if training.keep:
+            problems.kept = self._recall_optimizer(training, problems.start, lanes, slot)
+        now = training.rate_at(self.moment.round, self.moment.rounds)
         solution = solve(self.network, training, now, self.points, problems)
         self.keep("loss", solution.loss.view(len(self), lanes).mean(1))
-        if keeps:
-            for name, value in solution.kept.items():
-                self.keep(f"optimizer.{name}", value.view(len(self), lanes, *value.shape[1:]))
+        if training.keep:
+            self._keep_optimizer(solution.kept, lanes, slot)
         return solution.rows.view(start.shape)
 
-    def _recall_optimizer(self, training: Training, problems: Problems, lanes: int) -> dict[str, Tensor]:
-        zero = problems.start.new_zeros(len(self), lanes, self.network.rows.n_parameters)
-        kept = {name: self.recall(f"optimizer.{name}", zero).flatten(0, 1) for name in training.slots()}
-        kept["step"] = self.recall("optimizer.step", zero[:, :, 0]).flatten()
-        return kept
+    def _lane_keys(self, purpose: str, lanes: int) -> Tensor:
+        """(problem,) the first lane has the client's own key, so that one lane is as none."""
+        lane = torch.arange(lanes, device=self.keys.device)
+        key = self.key(purpose)[:, None]
+        return torch.where(lane == 0, key, mix(key, "lane", lane)).flatten()
+
+    def _recall_optimizer(
+        self, training: Training, start: Tensor, lanes: int, slot: Tensor | None
+    ) -> dict[str, Tensor]:
+        kept = {
+            name: start.new_zeros(len(self), lanes, self.network.rows.n_parameters)
+            for name in training.slots()
+        }
+        kept["step"] = start.new_zeros(len(self), lanes)
+        for name, zero in kept.items():
+            for s, part in self._by_slot(slot):
+                zero[part] = self.memory.get(f"optimizer.{name}{s}", self.at[part], zero[part])
+        return {name: value.flatten(0, 1) for name, value in kept.items()}
+
+    def _keep_optimizer(self, kept: dict[str, Tensor], lanes: int, slot: Tensor | None) -> None:
+        for name, value in kept.items():
+            value = value.view(len(self), lanes, *value.shape[1:])
+            for s, part in self._by_slot(slot):
+                self.memory.put(f"optimizer.{name}{s}", self.at[part], value[part])
+
+    def _by_slot(self, slot: Tensor | None) -> list[tuple[str, Tensor]]:
+        """The clients that use each slot, by the slot's name."""
+        if slot is None:
+            return [("", torch.arange(len(self), device=self.at.device))]
+        return [(f".{s}", (slot == s).nonzero()[:, 0]) for s in sorted(set(slot.tolist()))]
 
     # models on data
 
@@ -235,24 +262,30 @@ class Cohort:
 
     def _evaluate_alone(self, rows: Tensor, what: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Tensor:
         results = []
-        for i, at in enumerate(torch.split(self.points.at, self.sizes.tolist())):
-            begin, end = int(self.points.offset[i]), int(self.points.offset[i + 1])
-            results.append(what(rows[i], self.points.x[at], self.points.y[begin:end]))
+        for i in self._with_points().tolist():
+            own = slice(int(self.points.offset[i]), int(self.points.offset[i + 1]))
+            results.append(what(rows[i], self.points.x[self.points.at[own]], self.points.y[own]))
         return torch.cat(results)
 
     def _evaluate_together(self, rows: Tensor, what: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Tensor:
         results = []
-        longest = int(self.sizes.max())
-        at_once = max(1, self._points_at_once() // longest)
-        for clients in torch.split(torch.arange(len(self), device=self.at.device), at_once):
+        numbers = 2 * (self.network.rows.width + int(self.sizes.max()) * self.network.activations)
+        at_once = max(1, self.network.memory_budget() // (numbers * self._number_bytes()))
+        for clients in torch.split(self._with_points(), at_once):
             table, here = padded(self.points, clients)
             x, y = self.points.x[self.points.at[table]], self.points.y[table]
             results.append(vmap(what)(rows[clients], x, y)[here])
         return torch.cat(results)
 
+    def _with_points(self) -> Tensor:
+        """The clients that have any; a client may be without test points."""
+        return (self.sizes > 0).nonzero()[:, 0]
+
     def _points_at_once(self) -> int:
-        size = torch.finfo(self.network.dtype).bits // 8
-        return max(1, self.network.memory_budget() // (2 * size * self.network.activations))
+        return max(1, self.network.memory_budget() // (2 * self._number_bytes() * self.network.activations))
+
+    def _number_bytes(self) -> int:
+        return torch.finfo(self.network.dtype).bits // 8
 
 
 def is_shared(rows: Tensor) -> bool:
@@ -270,9 +303,3 @@ def _columns(values: Tensor | None, lanes: int) -> Tensor | None:
     if values is None:
         return None
     return values if values.dim() == 2 else values[:, None].expand(-1, lanes)
-
-
-def _longer(training: Training, times: float) -> Training:
-    if training.epochs is not None:
-        return replace(training, epochs=round(training.epochs * times))
-    return replace(training, steps=round((training.steps or 0) * times))

@@ -19,23 +19,25 @@ from coterie.errors import CoterieError
 
 
 class KeyedDropout(nn.Module):
-    """Dropout whose mask is a hash of (key of the step, layer, element)."""
+    """Dropout whose mask is a hash of (key of the step, layer, how often it was called in it, element)."""
 
     key: Tensor
 
     def __init__(self, p: float, layer: int, whole_channels: bool):
         super().__init__()
         self.p, self.layer, self.whole_channels = p, layer, whole_channels
+        self.calls = 0  # in this forward pass: a model may use one layer several times
         self.register_buffer("key", torch.zeros((), dtype=torch.int64), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.training or self.p == 0:
             return x
+        self.calls += 1
         if self.p == 1:
             return torch.zeros_like(x)
         shape = x.shape[:2] + (1,) * (x.dim() - 2) if self.whole_channels else x.shape
         element = torch.arange(shape.numel(), device=x.device).view(shape)
-        keep = uniform(mix(self.key, self.layer, element)) >= self.p
+        keep = uniform(mix(self.key, self.layer, self.calls, element)) >= self.p
         return x * keep.to(x.dtype) / (1 - self.p)
 
 
@@ -60,26 +62,36 @@ class MaskedBatchNorm(nn.Module):
         self.after: tuple[Tensor, Tensor] | None = None
 
     def forward(self, x: Tensor) -> Tensor:
-        self.after = None
         if not self.training and self.running_mean is not None:
             return functional.batch_norm(
                 x, self.running_mean, self.running_var, self.weight, self.bias, False, 0.0, self.eps
             )
         across = [0, *range(2, x.dim())]
         channels = (1, -1) + (1,) * (x.dim() - 2)
-        mask = self.mask.view((-1, *(1,) * (x.dim() - 1))).to(x.dtype)
-        each = (mask.expand(x.shape[0], *mask.shape[1:])).sum() * x.shape[2:].numel()
+        mask = self._mask_like(x)
+        each = mask.sum() * x.shape[2:].numel()
         mean = (x * mask).sum(across) / each
         centred = x - mean.view(channels)
         variance = (centred.square() * mask).sum(across) / each
         if self.training and self.running_mean is not None and self.running_var is not None:
             unbiased = variance * each / (each - 1)
+            before = self.after or (self.running_mean, self.running_var)  # of an earlier call in this pass
             old, new = 1 - self.momentum, self.momentum
-            self.after = (old * self.running_mean + new * mean, old * self.running_var + new * unbiased)
+            self.after = (old * before[0] + new * mean, old * before[1] + new * unbiased)
         x = centred * torch.rsqrt(variance + self.eps).view(channels)
         if self.weight is not None:
             x = x * self.weight.view(channels) + self.bias.view(channels)
         return x
+
+    def _mask_like(self, x: Tensor) -> Tensor:
+        """One number per first-axis entry of x, which may hold several of each point (time folded into it)."""
+        folded = max(1, len(x) // len(self.mask))
+        return (
+            self.mask.repeat_interleave(folded)
+            .view((-1, *(1,) * (x.dim() - 1)))
+            .to(x.dtype)
+            .expand(len(x), *(1,) * (x.dim() - 1))
+        )
 
 
 class Prepared:
@@ -103,7 +115,13 @@ class Prepared:
         setattr(self.module.get_submodule(parent), child, layer)
 
     def context(self, key: Tensor, mask: Tensor) -> dict[str, Tensor]:
-        """What the layers need for one step, as named buffers."""
+        """What the layers need for one forward pass, as named buffers; their counts begin anew."""
+        for name in (*self.dropouts, *self.norms):
+            layer = self.module.get_submodule(name)
+            if isinstance(layer, KeyedDropout):
+                layer.calls = 0
+            elif isinstance(layer, MaskedBatchNorm):
+                layer.after = None
         named = {_join(n, "key"): key for n in self.dropouts}
         named.update({_join(n, "mask"): mask for n in self.norms})
         return named

@@ -17,13 +17,13 @@ from torch import Tensor
 from coterie.chance import gumbel, mix
 from coterie.cohort import Moment
 from coterie.rows import Rows
-from coterie.wire import Mail
+from coterie.wire import Mail, Named
 
 warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
 
 
 @dataclass(frozen=True)
-class State:
+class State(Named):
     """What the listeners know between rounds; checkpointed whole."""
 
     centers: Tensor  # (listener, cluster, width)
@@ -31,15 +31,8 @@ class State:
     rows: Rows  # which columns of a row are what
     at_server: bool
     moment: Moment
+    invited: Tensor  # (client,) bool: whom this round's offers may go to
     fields: Mapping[str, Tensor] = field(default_factory=dict)  # (client, ...)
-
-    def __getattr__(self, name: str) -> Tensor:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        try:
-            return self.fields[name]
-        except KeyError:
-            raise AttributeError(f"the state has no {name!r}, only {sorted(self.fields)}") from None
 
     @property
     def n_clients(self) -> int:
@@ -60,17 +53,16 @@ class State:
         return self.update(**changed)
 
     def offer(self, to: Tensor | None = None, **shown: Tensor) -> Mail:
-        """A letter to each client that is meant (client,) bool, or to all.
+        """A letter to each client that is meant (client,) bool, or to all that are invited.
 
         What is per listener goes to the clients of that listener: from a server to all of them.
         """
         clients = torch.arange(self.n_clients, device=self.keys.device)
         expanded = {n: t.expand(self.n_clients, *t.shape[1:]) for n, t in shown.items()}
-        mail = Mail(clients, expanded)
-        return mail if to is None else mail.only(to)
+        return Mail(clients, expanded).only(self.invited if to is None else to & self.invited)
 
     def draw(self, chance: Tensor, times: int, replacement: bool) -> Tensor:
-        """(client, cluster) how often each client is drawn for each cluster, `times` draws a cluster.
+        """(client, cluster) how often each client is drawn for each cluster, `times` draws among those invited.
 
         A race of keyed Gumbel numbers, so who is drawn does not depend on the order of the clients.
         """
@@ -79,8 +71,11 @@ class State:
         cluster = torch.arange(chance.shape[1], device=device)
         races = torch.arange(times if replacement else 1, device=device)
         key = mix(key, self.keys[:, None, None], cluster[:, None], races)  # (client, cluster, race)
+        chance = torch.where(self.invited[:, None], chance, 0)
         order = chance.to(torch.float64).log()[:, :, None] + gumbel(key)
-        drawn = torch.zeros_like(chance)
+        drawn, times = torch.zeros_like(chance), min(times, int(self.invited.sum()))
+        if not times:
+            return drawn
         if replacement:
             winners = order.argmax(0)  # (cluster, race)
             return drawn.scatter_add_(0, winners.T, torch.ones_like(winners.T, dtype=drawn.dtype))

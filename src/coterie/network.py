@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 from torch.nn import functional
 
-from coterie.errors import CoterieError
+from coterie.errors import CoterieError, require
 from coterie.federation import Task
 from coterie.layers import Prepared
 from coterie.rows import Build, Rows, build_seeded
@@ -58,6 +58,9 @@ class Network:
         seed: int = 0,
         chunk: int | None = None,
     ):
+        require(
+            chunk is None or chunk >= 1, "chunk", chunk, "1 or more, or None for as many as fit in memory"
+        )
         self.chunk = chunk  # clients computed at once; None: as many as fit in memory
         self.build, self.loss, self.seed = build, loss, seed
         self.device = device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -81,8 +84,8 @@ class Network:
 
     def memory_budget(self) -> int:
         """Bytes that one chunk of clients may take."""
-        if self.device.type == "cuda":
-            return int(torch.cuda.mem_get_info(self.device)[0] * 0.4)
+        if self.device.type == "cuda":  # of all there is, not of what is free now: the chunks shall not vary
+            return int(torch.cuda.get_device_properties(self.device).total_memory * 0.3)
         return 64 * 2**20  # small enough to stay near the processor
 
     # one row
@@ -156,7 +159,13 @@ class Network:
             with torch.random.fork_rng(devices=cuda), torch.enable_grad():
                 torch.manual_seed(int(key[i]))  # for dropout written as a function
                 value, tail = self._objective(
-                    parameters, tail.clone(), x[i][here], y[i][here], weight[i][here], mask[i][here], key[i]
+                    parameters,
+                    tail.clone(),
+                    x[i][here],
+                    y[i][here],
+                    weight[i][here],
+                    mask[i][:1] * 0 + 1,
+                    key[i],
                 )
                 (gradient,) = torch.autograd.grad(value, parameters)
             steps.append((gradient, value.detach(), tail.detach()))
@@ -231,6 +240,8 @@ class Network:
         key = torch.tensor([1, 2], device=self.device)
         self.module.train()
         apart = self._one_by_one(rows, x2, y2, weight, mask, key)
+        if not all(part.isfinite().all() for part in apart):
+            return None  # nothing to compare: the data is out of the model's range, which a run will say
         try:
             together = self._together(rows, x2, y2, weight, mask, key)
         except Exception as problem:

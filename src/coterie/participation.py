@@ -27,11 +27,16 @@ class Participation:
     def n_invited(self, n_clients: int) -> int:
         return max(1, round(self.fraction * n_clients))
 
-    def present(self, keys: Tensor, seed: int, round: int) -> Tensor:
-        """(client,) bool: who was invited and came; `keys` are those of all clients."""
+    def invited(self, keys: Tensor, seed: int, round: int) -> Tensor:
+        """(client,) bool: whom the listener means to ask; `keys` are those of all clients."""
         invited = torch.zeros(len(keys), dtype=torch.bool, device=keys.device)
         invited[uniform(mix(seed, round, "invited", keys)).topk(self.n_invited(len(keys))).indices] = True
-        return invited & (uniform(mix(seed, round, "absent", keys)) >= self.absent)
+        return invited
+
+    def present(self, keys: Tensor, seed: int, round: int) -> Tensor:
+        """(client,) bool: who was invited and came, which no listener knows before."""
+        came = uniform(mix(seed, round, "absent", keys)) >= self.absent
+        return self.invited(keys, seed, round) & came
 
     def dropped(self, keys: Tensor, seed: int, round: int) -> Tensor:
         """(client,) bool: whose message, if one was sent, does not arrive."""

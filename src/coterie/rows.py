@@ -103,10 +103,10 @@ def _slots(named: Mapping[str, Tensor]) -> list[Slot]:
 
 
 def factory(model: nn.Module | Build) -> Build:
-    """A way to make fresh copies of the user's model, each newly initialised."""
+    """A way to make fresh copies of the user's model, each newly initialised but for its frozen layers."""
     if not isinstance(model, nn.Module):
         return model
-    own = [m for m in model.modules() if any(True for _ in m.parameters(recurse=False))]
+    own = [m for m in model.modules() if any(p.requires_grad for p in m.parameters(recurse=False))]
     stuck = [type(m).__name__ for m in own if not hasattr(m, "reset_parameters")]
     if stuck:
         raise CoterieError(
@@ -117,7 +117,8 @@ def factory(model: nn.Module | Build) -> Build:
     def build() -> nn.Module:
         fresh = copy.deepcopy(model)
         for module in fresh.modules():
-            if callable(reset := getattr(module, "reset_parameters", None)):
+            trained = any(p.requires_grad for p in module.parameters(recurse=False))
+            if trained and callable(reset := getattr(module, "reset_parameters", None)):
                 reset()
         return fresh
 

@@ -14,7 +14,7 @@ from coterie.federation import Points, Task
 
 @dataclass(frozen=True)
 class Scores:
-    """One number per client; nan for a client without points. Regression has a loss only."""
+    """One number per client; nan without points, an infinite loss if it diverged. Regression has a loss only."""
 
     loss: Tensor
     accuracy: Tensor | None = None
@@ -54,7 +54,8 @@ def score_outputs(
         weights = weights / weights.sum(1, keepdim=True)
         output = mixture_of(outputs, weights[owner].to(outputs[0].dtype), task)
     clients = len(points.offset) - 1
-    losses = _mean_by(owner, loss(output, points.y), clients)
+    each = loss(output, points.y)
+    losses = _mean_by(owner, torch.where(each.isnan(), torch.inf, each), clients)
     if task == "regression":
         return Scores(losses)
     guess, truth = output.argmax(-1), points.y

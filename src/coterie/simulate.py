@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -18,11 +19,13 @@ from coterie.federation import Federation
 from coterie.listener import Heard, State
 from coterie.network import LOSSES, Loss, Network
 from coterie.participation import Participation
-from coterie.rows import Build
+from coterie.rows import Build, Rows
 from coterie.scores import Scores
 from coterie.topology import Server, Topology
 from coterie.training import Training
 from coterie.wire import Mail, Traffic
+
+log = logging.getLogger("coterie")
 
 
 @dataclass(frozen=True)
@@ -91,9 +94,12 @@ class Together:
 def play_round(
     stage: Stage, state: State, clients: Clients, ids: Sequence[str], traffic: Traffic
 ) -> tuple[State, Mail]:
-    """One round: the state after it, and what was told."""
+    """One round: the state after it, and the letters that arrived."""
     algorithm, moment = stage.algorithm, state.moment
-    present = stage.participation.present(state.keys, moment.seed, moment.round)
+    seed, round = moment.seed, moment.of_run
+    state = replace(state, invited=stage.participation.invited(state.keys, seed, round))
+    present = stage.participation.present(state.keys, seed, round)
+    late = stage.participation.dropped(state.keys, seed, round)
     reports = None
     asked = algorithm.ask(state)
     if asked is not None:
@@ -101,28 +107,33 @@ def play_round(
         reports = clients.report(algorithm, asked, moment) if len(asked) else None
     state, offer = algorithm.plan(state, reports)
     offer = offer.only(present)
-    told = clients.train(algorithm, offer, moment)
-    late = stage.participation.dropped(state.keys, moment.seed, moment.round)
+    told = finite_only(clients.train(algorithm, offer, moment))
     if stage.topology.is_server:
-        for mail in (asked, offer):
-            if mail is not None:
-                traffic.to_clients(mail)
-        if reports is not None:
-            traffic.to_server(reports)
         told = told.only(~late)
-        traffic.to_server(told)
+        for down in (asked, offer):
+            traffic.to_clients(down)
+        for up in (reports, told):
+            traffic.to_server(up)
         return (algorithm.combine(state, Heard.by_server(told)) if len(told) else state), told
     if not len(told):
         return state, told
     heard = _hear(stage, state, told, present, late, ids)
     _count_between_peers(algorithm, heard, traffic)
-    return algorithm.combine(state, heard), told
+    return algorithm.combine(state, heard), told.only(~late)
+
+
+def finite_only(told: Mail) -> Mail:
+    """A letter with a number that is not finite is not heard: its client diverged, and others need not."""
+    good = told.finite()
+    if not good.all():
+        log.warning("what diverged clients told is not heard; a smaller training rate may help")
+    return told.take(good.nonzero()[:, 0])
 
 
 def _hear(stage: Stage, state: State, told: Mail, present: Tensor, late: Tensor, ids: Sequence[str]) -> Heard:
     """Peers hear those neighbours that told something in time, and themselves; who is away hears nothing."""
     assert not isinstance(stage.topology, Server)
-    edges = stage.topology.edges(ids, state.moment.seed, state.moment.round).to(state.keys.device)
+    edges = stage.topology.edges(ids, state.moment.seed, state.moment.of_run).to(state.keys.device)
     listener, speaker = edges
     arrives = present[listener] & (~late[speaker] | (listener == speaker))
     return Heard.by_peers(told, state.n_clients, edges[:, arrives])
@@ -148,6 +159,26 @@ class Result:
     personal: Personal
 
 
+def begin(stage: Stage, centers: Tensor, keys: Tensor, rows: Rows, moment: Moment) -> State:
+    """The listeners' state at the start of a stage."""
+    at_server = stage.topology.is_server
+    everyone = torch.ones(len(keys), dtype=torch.bool, device=keys.device)
+    if not at_server:
+        centers = centers.expand(len(keys), -1, -1).clone()
+    return stage.algorithm.begin(State(centers, keys, rows, at_server, moment, everyone))
+
+
+def hand_over(before: Stage, after: Stage, centers: Tensor, clients: int, traffic: Traffic) -> Tensor:
+    """Centers from one stage to the next, over the wire where the next is held by somebody else."""
+    held = centers[:1].numel() * centers.element_size()
+    if before.topology.is_server and not after.topology.is_server:
+        traffic.down += clients * held
+    elif after.topology.is_server and not before.topology.is_server:
+        traffic.up += clients * held
+        return centers.mean(0, keepdim=True)
+    return centers
+
+
 class Simulation:
     """Steps through the rounds of all stages; can be saved between any two rounds and go on later."""
 
@@ -168,10 +199,8 @@ class Simulation:
         self.network = Network(
             build, loss or LOSSES[data.task], device=device, dtype=dtype, seed=seed, chunk=chunk
         )
-        few = slice(int(data.train.offset[0]), int(data.train.offset[0]) + 4)
-        few = few if int(data.train.offset[1]) >= 4 else slice(0, 4)
         train = data.train.to(self.network.device, dtype)
-        self.network.probe(train.x[train.at[few]], train.y[few])
+        self.network.probe(train.x[train.at[:4]], train.y[:4])
         self.keys = id_keys(data.ids).to(self.network.device)
         self.clients = Together(
             Cohort.whole(self.network, stages[0].training, train, self.keys, data.task, seed)
@@ -187,16 +216,13 @@ class Simulation:
         return torch.stack([self.network.initial(f"center {s}") for s in range(clusters)])[None]
 
     def _enter(self, number: int, centers: Tensor) -> State:
-        """Begin a stage at centers (listener, cluster, width) left by the one before."""
+        """Begin a stage at centers (listener, cluster, width) left by the one before, with an empty memory."""
         stage = self.stages[number]
-        centers = centers.mean(0, keepdim=True) if len(centers) > 1 and stage.topology.is_server else centers
-        if not stage.topology.is_server:
-            centers = centers.expand(len(self.data), -1, -1).clone()
         cohort = self.clients.cohort
         self.clients.cohort = replace(cohort, training=stage.training, memory=Memory(len(self.data)))
-        moment = Moment(self.seed, number, 0, stage.rounds)
-        rows, at_server = self.network.rows, stage.topology.is_server
-        return stage.algorithm.begin(State(centers, self.keys, rows, at_server, moment))
+        before = sum(earlier.rounds for earlier in self.stages[:number])
+        moment = Moment(self.seed, number, 0, stage.rounds, before)
+        return begin(stage, centers, self.keys, self.network.rows, moment)
 
     @property
     def stage(self) -> Stage:
@@ -218,8 +244,10 @@ class Simulation:
         """Play one round; what was told in it."""
         number, round = self.at
         if round == self.stage.rounds:
+            before, after = self.stages[number], self.stages[number + 1]
+            centers = hand_over(before, after, self.state.centers, len(self.data), self.traffic)
             number, round = self.at = (number + 1, 0)
-            self.state = self._enter(number, self.state.centers)
+            self.state = self._enter(number, centers)
         moment = replace(self.state.moment, round=round)
         self.state, told = play_round(
             self.stage, replace(self.state, moment=moment), self.clients, self.data.ids, self.traffic
@@ -230,16 +258,18 @@ class Simulation:
     # looking at it
 
     def training_loss(self, told: Mail) -> float:
-        """The mean loss that the clients saw while training this round."""
-        memory = self.clients.cohort.memory
-        if "loss" not in memory.values or not len(told):
-            return float("nan")
-        return float(memory.values["loss"][told.clients].nanmean())
+        """The mean loss that those heard saw while training, infinite if one of them diverged.
+
+        Looked up in the clients' memory, as only a simulation can: it is no part of what is told.
+        """
+        loss = self.clients.cohort.memory.values.get("loss")
+        return float("nan") if loss is None or not len(told) else float(loss[told.clients].nanmean())
 
     def result(self, final: bool = False) -> Result:
         """Centers, importance and personal models; `final`: with the algorithm's last phase."""
         algorithm = self.stage.algorithm
-        offer = algorithm.farewell(self.state)
+        everyone = torch.ones_like(self.state.invited)
+        offer = algorithm.farewell(replace(self.state, invited=everyone))
         if final and self.stage.topology.is_server:
             self.traffic.to_clients(offer)
         cohort = self.clients.cohort.when(self.state.moment)
@@ -256,23 +286,32 @@ class Simulation:
     def save(self) -> tuple[dict[str, Tensor], dict[str, int]]:
         """All that the rounds to come depend on."""
         memory = self.clients.cohort.memory
-        tensors = {"centers": self.state.centers}
+        tensors = {"centers": self.state.centers, "clients": self.keys}
         tensors.update({f"state.{n}": t for n, t in self.state.fields.items()})
         tensors.update({f"memory.{n}": t for n, t in memory.values.items()})
         tensors.update({f"known.{n}": t for n, t in memory.known.items()})
         return tensors, {"stage": self.at[0], "round": self.at[1], **self.traffic.named()}
 
     def load(self, tensors: dict[str, Tensor], numbers: dict[str, int]) -> None:
-        self.at = (numbers["stage"], numbers["round"])
-        self.state = self._enter(self.at[0], self.state.centers[:, :1])
-        device = self.network.device
-        tensors = {n: t.to(device) for n, t in tensors.items()}
+        """Go on from what was saved, by clients that may be listed in another order now."""
+        saved = {key: i for i, key in enumerate(tensors["clients"].tolist())}
+        if saved.keys() != set(self.keys.tolist()):
+            raise CoterieError("the run that was saved had other clients; it can be resumed with those alone")
+        order = torch.tensor([saved[key] for key in self.keys.tolist()])
 
         def part(prefix: str) -> dict[str, Tensor]:
-            return {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
+            device = self.network.device
+            return {
+                n.removeprefix(prefix): t[order].to(device)
+                for n, t in tensors.items()
+                if n.startswith(prefix)
+            }
 
-        moment = replace(self.state.moment, round=max(0, self.at[1] - 1))
-        self.state = replace(self.state, centers=tensors["centers"], fields=part("state."), moment=moment)
+        self.at = (numbers["stage"], numbers["round"])
+        centers = tensors["centers"] if self.stage.topology.is_server else tensors["centers"][order]
+        state = self._enter(self.at[0], centers.to(self.network.device))
+        moment = replace(state.moment, round=max(0, self.at[1] - 1))
+        self.state = replace(state, fields=part("state."), moment=moment)
         memory = self.clients.cohort.memory
         memory.values, memory.known = part("memory."), part("known.")
         self.traffic = Traffic(**{n: numbers[n] for n in self.traffic.named()})

@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from coterie.chance import mix
-from coterie.errors import CoterieError
 from coterie.federation import Points
 from coterie.network import Network
 from coterie.training import Training, update
@@ -55,7 +54,9 @@ class Problems:
 @dataclass
 class Solution:
     rows: Tensor  # (problem, width)
-    loss: Tensor  # (problem,) mean training loss over the steps taken; nan where there were none
+    loss: (
+        Tensor  # (problem,) mean training loss over the steps; nan where there were none, inf if it diverged
+    )
     kept: dict[str, Tensor]
 
 
@@ -116,14 +117,21 @@ class _Chunk:
         self.counts = counts
         self.weight = self._weights()
         self.order = torch.zeros_like(self.table)
-        count = counts.tolist()
-        self.batch = min(training.batch or max(count), max(*count, 1))
-        self.per_epoch = [-(-n // self.batch) for n in count]  # batches, rounded up
+        count: list[int] = counts.tolist()
+        self.batch: int = max(1, min(training.batch or max(count), max(count)))
+        self.per_epoch = [self._batches_of(n) for n in count]
         if training.epochs is not None:
             self.steps = [training.epochs * n for n in self.per_epoch]
         else:
-            self.steps = [(training.steps or 0) if n else 0 for n in count]
-        self._refuse_single_points(count)
+            self.steps = [(training.steps or 0) if n else 0 for n in self.per_epoch]
+
+    def _batches_of(self, n: int) -> int:
+        """Batches in an epoch of n points; a last one of a single point is left out where batch norm needs two."""
+        if not self.network.needs_two:
+            return -(-n // self.batch)
+        if self.batch == 1:
+            return 0
+        return n // self.batch + (1 if n % self.batch > 1 else 0)
 
     def _weights(self) -> Tensor:
         """(problem, place) a_i over its mean, 0 where there is no point."""
@@ -133,13 +141,6 @@ class _Chunk:
         weight = self.problems.weight[self.table, self.problems.lane[:, None]].to(here.dtype) * here
         mean = weight.sum(1, keepdim=True) / here.sum(1, keepdim=True).clamp(min=1)
         return torch.where(mean > 0, weight / mean.clamp(min=torch.finfo(here.dtype).tiny), 0)
-
-    def _refuse_single_points(self, count: list[int]) -> None:
-        if self.network.needs_two and any(n % self.batch == 1 or self.batch == 1 for n in count if n):
-            raise CoterieError(
-                f"with training.batch = {self.training.batch} some client has a batch of a single point, which the "
-                "model's batch norm cannot use; choose a batch size that leaves no remainder of one"
-            )
 
     def run(self, rate: float) -> Solution:
         network, training, problems = self.network, self.training, self.problems
@@ -160,7 +161,8 @@ class _Chunk:
             update(training, rate, kept["step"][:active, None], parameters, gradient, memory)
             rows[:active, n:] = tail
         taken = torch.tensor(self.steps, device=rows.device, dtype=rows.dtype)
-        return Solution(rows, total / taken, kept)  # 0/0 = nan: no step, no loss
+        loss = torch.where(total.isnan(), torch.inf, total) / taken  # nan is kept for 0/0: no step, no loss
+        return Solution(rows, loss, kept)
 
     def _fresh_memory(self, parameters: Tensor) -> dict[str, Tensor]:
         memory = {name: torch.zeros_like(parameters) for name in self.training.slots()}

@@ -63,9 +63,11 @@ class Training:
             return self.rate * 0.5 * (1 + math.cos(math.pi * round / max(1, rounds)))
         return self.rate
 
-    def lasting(self, epochs: int) -> Training:
-        """The same for so many epochs."""
-        return replace(self, epochs=epochs, steps=None)
+    def times(self, factor: int) -> Training:
+        """The same, so many times as long."""
+        if self.epochs is not None:
+            return replace(self, epochs=self.epochs * factor)
+        return replace(self, steps=(self.steps or 0) * factor)
 
     def slots(self) -> tuple[str, ...]:
         """What the optimizer remembers of each parameter."""

@@ -14,8 +14,23 @@ from coterie.errors import CoterieError
 Fields = Mapping[str, Tensor]
 
 
+class Named:
+    """Fields that can be read as attributes."""
+
+    fields: Fields
+
+    def __getattr__(self, name: str) -> Tensor:
+        if name.startswith("__") or name == "fields":
+            raise AttributeError(name)
+        try:
+            return self.fields[name]
+        except KeyError:
+            known = ", ".join(sorted(self.fields))
+            raise AttributeError(f"there is no {name!r} here, only {known}") from None
+
+
 @dataclass(frozen=True)
-class Mail:
+class Mail(Named):
     """One letter per client, the same fields in each; client axis first.
 
     A field that is the same for all (the centers of a server) is expanded, not copied.
@@ -23,14 +38,6 @@ class Mail:
 
     clients: Tensor  # (letter,) positions in the listener's list of clients
     fields: Fields
-
-    def __getattr__(self, name: str) -> Tensor:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        try:
-            return self.fields[name]
-        except KeyError:
-            raise AttributeError(f"this mail has no {name!r}, only {sorted(self.fields)}") from None
 
     def __len__(self) -> int:
         return len(self.clients)
@@ -42,6 +49,14 @@ class Mail:
     def only(self, wanted: Tensor) -> Mail:
         """The letters to or from the clients that are wanted (client,) bool."""
         return self.take(wanted[self.clients].nonzero()[:, 0])
+
+    def finite(self) -> Tensor:
+        """(letter,) is all that it says finite?"""
+        good = torch.ones(len(self), dtype=torch.bool, device=self.clients.device)
+        for told in self.fields.values():
+            if told.is_floating_point():
+                good &= told.isfinite().flatten(1).all(1)
+        return good
 
     @property
     def letter_bytes(self) -> int:
@@ -76,13 +91,15 @@ class Traffic:
     multicast: int = 0  # between peers, each letter counted once however many hear it
     point_to_point: int = 0  # between peers, each letter counted once per neighbour that needs it
 
-    def to_clients(self, mail: Mail) -> None:
-        self.down += len(mail) * mail.letter_bytes
-        self.messages += len(mail) if mail.fields else 0
+    def to_clients(self, mail: Mail | None) -> None:
+        if mail is not None and mail.fields:
+            self.down += len(mail) * mail.letter_bytes
+            self.messages += len(mail)
 
-    def to_server(self, mail: Mail) -> None:
-        self.up += len(mail) * mail.letter_bytes
-        self.messages += len(mail) if mail.fields else 0
+    def to_server(self, mail: Mail | None) -> None:
+        if mail is not None and mail.fields:
+            self.up += len(mail) * mail.letter_bytes
+            self.messages += len(mail)
 
     def between(self, mail: Mail, neighbours: Tensor, needed: Tensor) -> None:
         """Peers tell their neighbours: (letter,) how many there are, and how many need all of the letter."""

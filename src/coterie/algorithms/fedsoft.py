@@ -66,7 +66,7 @@ class FedSoft(Algorithm):
     # at the listener
     def begin(self, state: State) -> State:
         share = state.centers.new_full((state.n_clients, self.n_clusters), 1 / self.n_clusters)
-        size = torch.ones(state.n_clients, dtype=torch.long, device=share.device)
+        size = torch.zeros(state.n_clients, dtype=torch.long, device=share.device)  # not known yet
         return state.update(share=share, size=size, drawn=torch.ones_like(share))
 
     def ask(self, state: State) -> Mail | None:
@@ -78,7 +78,9 @@ class FedSoft(Algorithm):
         state = state.note(reports)  # line 13: else as before
         if not state.at_server:
             return state, state.offer(centers=state.centers, share=state.share)
-        weight = state.share * state.size[:, None]
+        known = state.size > 0
+        typical = state.size[known].double().mean() if known.any() else 1.0  # for who has not reported yet
+        weight = state.share * torch.where(known, state.size, typical)[:, None]
         chance = weight / weight.sum(0)  # eq. (6)
         draws = self.draws or min(60, state.n_clients)
         state = state.update(drawn=state.draw(chance, draws, self.replacement))  # line 16

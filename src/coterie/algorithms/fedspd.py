@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
@@ -22,6 +22,7 @@ class FedSPD(Algorithm):
     Choice: all clients begin at common random centers, so that cluster s means the same to all.
     Choice: `align` files a row heard under the listener's center that it resembles most (section 6 names the
     cosine similarity, not the rule). It is off by default: from common centers there is nothing to align.
+    Choice: the final phase begins anew at half the first rate; a schedule has taken the last round's near to 0.
     Choice: at a server, which draws nothing itself, every cluster that was heard is averaged.
     Differs: the published program splits clients into S groups instead of drawing by u, trains every cluster in
     the first round, and aligns by the least similarity.
@@ -29,8 +30,8 @@ class FedSPD(Algorithm):
 
     n_clusters: int  # S
     final_epochs: int = 10  # τ_final, line 41
-    final_rate: float = 0.5  # times the learning rate, in the final phase
-    first_round: float = 2.0  # times the epochs, in the first round
+    final_rate: float = 0.5  # times the rate that training began with, in the final phase
+    first_times: int = 2  # times as long is the first round
     align: bool = False
 
     bibtex: ClassVar[str] = """@article{lin2024fedspd,
@@ -43,7 +44,7 @@ class FedSPD(Algorithm):
     def __post_init__(self) -> None:
         require(self.final_epochs >= 0, "final_epochs", self.final_epochs, "0 or more")
         require(self.final_rate > 0, "final_rate", self.final_rate, "above 0")
-        require(self.first_round > 0, "first_round", self.first_round, "above 0")
+        require(self.first_times >= 1, "first_times", self.first_times, "1 or more")
 
     # at the client
     def train(self, cohort: Cohort, offer: Mail) -> Fields:
@@ -51,8 +52,8 @@ class FedSPD(Algorithm):
         drew = cohort.draw(cohort.fractions(label, self.n_clusters))  # line 14: with probability u_is
         start = offer.centers[torch.arange(len(cohort)), drew]
         own = label == drew[cohort.points.owner]  # the points of D_is
-        epochs = self.first_round if cohort.moment.round == 0 else 1.0
-        return {"drew": drew, "row": cohort.solve(start, points=own, epochs=epochs)}  # line 15
+        training = cohort.training.times(self.first_times if cohort.moment.round == 0 else 1)
+        return {"drew": drew, "row": cohort.solve(start, points=own, training=training, slot=drew)}  # line 15
 
     # at the listener
     def combine(self, state: State, heard: Heard) -> State:
@@ -81,5 +82,8 @@ class FedSPD(Algorithm):
 
     def finish(self, cohort: Cohort, offer: Mail) -> Personal:
         mixed = self.personal(cohort, offer).rows[:, 0]
-        final = cohort.training.lasting(epochs=self.final_epochs)
-        return Personal.single(cohort.solve(mixed, training=final, rate=self.final_rate, purpose="final"))
+        rate = cohort.training.rate * self.final_rate
+        final = replace(
+            cohort.training, rate=rate, schedule="constant", epochs=self.final_epochs, steps=None, keep=False
+        )
+        return Personal.single(cohort.solve(mixed, training=final, purpose="final"))  # lines 41-43

@@ -38,9 +38,16 @@ class IFCA(ChosenByLoss):
         training = cohort.training
         if self.averaging == "gradient":
             training = replace(
-                training, batch=None, epochs=None, steps=1, optimizer="sgd", momentum=0.0, nesterov=False
+                training,
+                batch=None,
+                epochs=None,
+                steps=1,
+                optimizer="sgd",
+                momentum=0.0,
+                nesterov=False,
+                keep=False,
             )
-        row = cohort.solve(start, training=training)  # lines 10 and 12
+        row = cohort.solve(start, training=training, slot=choice)  # lines 10 and 12
         return {"choice": choice, "row": row, "size": cohort.sizes}
 
     # at the listener

@@ -45,7 +45,7 @@ class pFedMe(Algorithm):
     # at the client
     def train(self, cohort: Cohort, offer: Mail) -> Fields:
         w = offer.centers[:, 0]
-        inner = replace(cohort.training, batch=None, epochs=None, steps=self.inner_steps)
+        inner = replace(cohort.training, batch=None, epochs=None, steps=self.inner_steps, keep=False)
         for r in range(self.local_rounds):
             batch = cohort.batch(f"batch {r}")  # line 6
             theta = cohort.solve(w, points=batch, anchor=w, pull=self.pull, training=inner)  # line 7, eq. (7)
