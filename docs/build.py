@@ -1,42 +1,136 @@
-"""Writes docs/algorithms.md from the algorithms themselves: `python docs/build.py`."""
+"""Writes docs/algorithms.md and docs/settings.md from the code itself: `python docs/build.py`."""
 
 from __future__ import annotations
 
 import inspect
-from dataclasses import MISSING, fields
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from coterie import ALGORITHMS, Algorithm
+from coterie import ALGORITHMS, Algorithm, Graph, Participation, Training
+from coterie.experiment import SOURCES, _File
+from coterie.explain import REQUIRED, Explained, explained
+from coterie.models import MODELS
 
-HEAD = """# The algorithms
+ALGORITHMS_HEAD = """# The algorithms
 
-Made from the code by `python docs/build.py`; `coterie algorithms NAME` prints the same.
+Made from the code by `python docs/build.py`; `coterie algorithms NAME` prints the same. Symbols, lines and equations
+are those of the paper named. [k-FED](k-fed.md) clusters points, not models, and has a page of its own.
 
 Every algorithm in the list passes the contract tests (`tests/test_contracts.py`), at a server and, unless it
 needs a server, over a graph: same seed, same bits; chunk size; order of clients; clients apart, everything as
 bytes; resume; absent clients, down to none; one cluster; a client with one point.
 """
 
+SETTINGS_HEAD = """# Settings
 
-def section(kind: type[Algorithm]) -> str:
-    lines = [f"## {kind.title()}", "", inspect.getdoc(kind) or "", ""]
-    lines += [f"Runs at a server{'' if kind.needs_server else ' and over a graph'}.", ""]
-    if fields(kind):
-        lines += ["| setting | type | default |", "|---|---|---|"]
-        for f in fields(kind):
-            default = "required" if f.default is MISSING else f"`{f.default!r}`"
-            lines.append(f"| `{f.name}` | `{f.type}` | {default} |".replace(" | None", " or None"))
-        lines.append("")
+Made from the code by `python docs/build.py`. The settings of the algorithms are on [their page](algorithms.md).
+
+Defaults are written as in Python. In TOML `True` is `true`, `(1, 2)` is `[1, 2]`, and `None` is `"none"`, or the key
+left out where `None` is the default.
+"""
+
+FILE = """## The experiment file
+
+A TOML file has these keys; [examples](../examples) has two such files. Exactly one of `algorithm`, `stage` and `method`
+is given. What a method does not say is as the file says, and what a stage does not say is as its method says.
+"""
+
+KEYS = {  # in this order; an empty meaning is that of the source
+    "name": "of the run's folder, `runs/NAME-SEED`; the file's name if not given",
+    "seed": "of everything that is drawn",
+    "rounds": "of every stage that does not say; 50 if nothing is said",
+    "evaluate_every": "rounds between scores on held-out points; 0: none until the summary at the end",
+    "checkpoint_every": "rounds between checkpoints",
+    "dtype": "of the numbers computed with",
+    "device": "`auto`: CUDA where there is one",
+    "threads": "",  # said beside it
+    "data": "`source`, and the settings of that source",
+    "model": "`name`, and the settings of that model",
+    "algorithm": "`name`, and the settings of [that algorithm](algorithms.md)",
+    "training": "see [Training](#training)",
+    "topology": '`kind = "server"`, or a kind of [graph](#graph) and its settings',
+    "participation": "see [Participation](#participation)",
+    "label": "of the method, in tables and, where there are several, of its folder; else its algorithms' names",
+    "stage": "`[[stage]]` tables, played one after another, each with `algorithm` and, where they differ, `rounds`, "
+    "`training`, `topology`, `participation`",
+    "method": "`[[method]]` tables, played one by one and compared, each with `algorithm` or `[[method.stage]]` and, "
+    "where they differ, `label`, `rounds`, `training`, `topology`, `participation`",
+}
+DATA = """## Data
+
+`source = "digits"` and so on in TOML, `coterie.data.digits` and so on in Python; `folder` and `table` are
+`from_folder` and `from_table` there. Paths are looked for from the experiment file's folder. In TOML `seed` is the
+experiment's, if not given. `pattern` says how much of each distribution a client has: `"10:90"`, or any two shares
+that add up to 100 (half of the clients have the one mixture, half the other), `"linear"` (from one distribution to the
+other, client by client), `"random"`, or `"pure"` (one distribution each). The first two are for two clusters.
+"""
+
+MODEL = """## Models
+
+`model = { name = "mlp", hidden = [32] }`. Their sizes of input and output come from the data. Each takes `init` too:
+`"xavier-normal"` draws every matrix from Xavier's normal distribution and sets biases to 0. Your own is
+`name = "package.module:Net"`, with its own settings beside the name.
+"""
+
+
+def table(rows: Sequence[Explained]) -> list[str]:
+    """Markdown; a column of meanings only where there are any."""
+    if not rows:
+        return []
+    headings = ["setting", "allowed", "default", "meaning"]
+    cells = [[f"`{r.name}`", r.type, r.default, r.meaning] for r in rows]
+    for row in cells:
+        row[2] = row[2] if row[2] == REQUIRED else f"`{row[2]}`"
+    if not any(r.meaning for r in rows):
+        headings, cells = headings[:3], [row[:3] for row in cells]
+    lines = [
+        headings,
+        ["---"] * len(headings),
+        *([cell.replace("|", "\\|") for cell in row] for row in cells),
+    ]
+    return [*(f"| {' | '.join(line)} |" for line in lines), ""]
+
+
+def part(heading: str, make: Callable[..., Any], rows: Sequence[Explained] | None = None) -> str:
+    """A heading, what the docstring says, and the settings."""
+    rows = explained(make) if rows is None else rows
+    return "\n".join([heading, "", inspect.getdoc(make) or "", "", *table(rows)])
+
+
+def algorithm(kind: type[Algorithm]) -> str:
+    where = f"Runs at a server{'' if kind.needs_server else ' and over a graph'}."
     exempt = [f"- {contract}: {reason}" for contract, reason in kind.exempt.items()]
+    lines = [part(f"## {kind.title()}", kind), where, ""]
     lines += ["Contracts that cannot apply: " + ("none." if not exempt else ""), *exempt, ""]
     if kind.bibtex:
         lines += ["```bibtex", kind.bibtex, "```", ""]
     return "\n".join(lines)
 
 
-def page() -> str:
-    return HEAD + "\n" + "\n".join(section(kind) for kind in ALGORITHMS.values())
+def algorithms() -> str:
+    return ALGORITHMS_HEAD + "\n" + "\n".join(algorithm(kind) for kind in ALGORITHMS.values())
 
+
+def keys() -> list[str]:
+    known = {one.name: one for one in explained(_File)}
+    rows = [replace(known[name], meaning=KEYS.get(name) or known[name].meaning) for name in KEYS]
+    assert len(rows) == len(known), "a key of the experiment file is not explained"
+    return table(rows)
+
+
+def settings() -> str:
+    sized = {name: [r for r in explained(make) if r.default != REQUIRED] for name, make in MODELS.items()}
+    parts = [SETTINGS_HEAD, "\n".join([FILE, *keys()])]
+    parts += [part(f"## {kind.__name__}", kind) for kind in (Training, Graph, Participation)]
+    parts += [DATA, *(part(f"### {name}", make) for name, make in SOURCES.items())]
+    parts += [MODEL, *(part(f"### {name}", make, sized[name]) for name, make in MODELS.items())]
+    return "\n".join(parts)
+
+
+PAGES = {"algorithms.md": algorithms, "settings.md": settings}
 
 if __name__ == "__main__":
-    Path(__file__).with_name("algorithms.md").write_text(page())
+    for name, page in PAGES.items():
+        Path(__file__).with_name(name).write_text(page())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -14,6 +16,7 @@ from coterie import (
     FedSPD,
     Graph,
     Local,
+    Participation,
     Server,
     Stage,
     Stages,
@@ -28,6 +31,7 @@ from coterie.listener import Heard, State
 from coterie.network import Network, squared_error
 from coterie.rows import Rows
 from coterie.simulate import Simulation
+from coterie.summary import importance_error, match
 from coterie.wire import Mail, Traffic
 
 F64 = torch.float64
@@ -288,3 +292,97 @@ def test_client_ids_not_positions() -> None:
 
     alone = {"b": data["b"]}
     torch.testing.assert_close(row_of_b(data), row_of_b(alone), rtol=0, atol=1e-12)
+
+
+# FedSoft at its listener, by hand.
+
+
+def test_fedsoft_asks_every_other_round() -> None:
+    def asked(round: int) -> bool:
+        s = state([[[0.0], [1.0]]], 3)
+        return FedSoft(2, refresh=2).ask(replace(s, moment=Moment(0, round=round))) is not None
+
+    assert [asked(t) for t in range(5)] == [True, False, True, False, True]
+
+
+def test_fedsoft_draws_by_share_and_size() -> None:
+    """Eq. (6): v_sk = u_ks·n_k / Σ u·n, over all clients; with K = 4000 draws the counts show it."""
+    soft = FedSoft(2, draws=3)
+    start = soft.begin(state([[[0.0], [1.0]]], 3))
+    reports = mail([0, 1, 2], share=[[0.5, 0.5], [1.0, 1e-4], [0.25, 0.75]], size=[100, 50, 200])
+    weight = torch.tensor([[50.0, 50.0], [50.0, 0.005], [50.0, 150.0]], dtype=F64)
+    counts = torch.zeros(3, 2, dtype=F64)
+    for t in range(1500):
+        after, offer = soft.plan(replace(start, moment=Moment(0, round=t)), reports)
+        counts += after.drawn
+        assert set(offer.clients.tolist()) == set(after.drawn.any(1).nonzero()[:, 0].tolist())
+    torch.testing.assert_close(counts / counts.sum(0), weight / weight.sum(0), rtol=0, atol=0.03)
+
+
+def test_draws_differ_from_round_to_round_and_stage_to_stage() -> None:
+    even = torch.full((50, 1), 0.02, dtype=F64)
+    moments = [Moment(0), Moment(0, round=1), Moment(0, stage=1), Moment(1)]
+    drawn = [replace(state([[[0.0]]], 50), moment=m).draw(even, 10, replacement=False) for m in moments]
+    assert all(not torch.equal(a, b) for i, a in enumerate(drawn) for b in drawn[:i])
+
+
+def test_only_the_invited_are_drawn_and_offered() -> None:
+    invited = torch.tensor([True, False, True, False])
+    s = replace(state([[[0.0]]], 4), invited=invited)
+    drawn = s.draw(torch.full((4, 1), 0.25, dtype=F64), 4, replacement=True)
+    assert drawn.sum() == 4
+    assert drawn[~invited].sum() == 0
+    assert s.draw(torch.full((4, 1), 0.25), 4, replacement=False)[:, 0].tolist() == [1, 0, 1, 0]
+    assert s.offer(centers=s.centers).clients.tolist() == [0, 2]
+
+
+def test_fedsoft_hears_all_it_drew_among_a_fraction() -> None:
+    data = regressions(clients=100, sizes=(10, 20), seed=1)
+    stage = Stage(FedSoft(2, draws=60), 6, TRAINING, participation=Participation(fraction=0.1))
+    simulation = Simulation(
+        lambda: nn.Linear(10, 1, bias=False), data, Stages((stage,)), dtype=F64, device=CPU
+    )
+    heard = [len(simulation.step()) for _ in range(6)]
+    assert min(heard) >= 5
+
+
+def test_traffic_of_fedsoft_by_hand() -> None:
+    """10 clients, 2 centers of 10 float64 (160 bytes). Round 0 asks all: down 10·160, up 10·(2·8 + 8). Each round
+    the drawn are offered centers and shares (176 bytes) and tell row, share and size (80 + 16 + 8)."""
+    simulation = play(FedSoft(2, draws=10, replacement=False), rounds=2)
+    assert simulation.traffic.down == 10 * 160 + 2 * 10 * 176
+    assert simulation.traffic.up == 10 * 24 + 2 * 10 * 104
+
+
+def test_handing_centers_to_a_graph_goes_over_the_wire() -> None:
+    data = regressions(clients=10, sizes=(20, 40), seed=1)
+    first, second = Stage(FedAvg(), 1, TRAINING), Stage(FedAvg(), 1, TRAINING, Graph("complete"))
+    simulation = Simulation(
+        lambda: nn.Linear(10, 1, bias=False), data, first.then(second).then(first), dtype=F64, device=CPU
+    )
+    for _ in range(3):
+        simulation.step()
+    assert simulation.traffic.down == 10 * 80 + 10 * 80 + 10 * 80  # round, hand-over, round
+    assert simulation.traffic.up == 10 * 88 + 10 * 80 + 10 * 88
+
+
+def test_clients_come_in_another_order_in_another_stage() -> None:
+    data = regressions(clients=20, sizes=(5, 5), seed=1)
+    few = Stage(FedAvg(), 4, TRAINING, participation=Participation(fraction=0.3))
+    simulation = Simulation(lambda: nn.Linear(10, 1), data, few.then(few), dtype=F64, device=CPU)
+    came = [simulation.step().clients.tolist() for _ in range(8)]
+    assert came[:4] != came[4:]
+
+
+# The final table's numbers.
+
+
+def test_centers_are_matched_at_the_least_total_loss() -> None:
+    """Greedily, distribution 0 would take center 0 (1 < 2) and leave 10; together 2 + 3 is less than 1 + 10."""
+    assert match(torch.tensor([[1.0, 3.0], [2.0, 10.0]])) == ([0, 1], [1, 0])
+    assert match(torch.tensor([[torch.nan, 1.0], [1.0, torch.inf]])) == ([0, 1], [1, 0])
+
+
+def test_importance_error_by_hand() -> None:
+    found, true = torch.tensor([[0.1, 0.9], [0.6, 0.4]]), torch.tensor([[1.0, 0.0], [0.5, 0.5]])
+    assert importance_error(found, true, ([0, 1], [1, 0])) == pytest.approx((0.1 + 0.1 + 0.1 + 0.1) / 4)

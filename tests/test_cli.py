@@ -16,6 +16,7 @@ import coterie
 from coterie import ALGORITHMS, toml
 from coterie.cli import main
 from coterie.experiment import load, parse
+from coterie.explain import explained
 from coterie.progress import Watcher
 from coterie.settings import parameters
 from coterie.store import Store
@@ -86,6 +87,10 @@ def test_all_about_one_algorithm(name: str, capsys: pytest.CaptureFixture[str]) 
     assert (kind.__doc__ or "").splitlines()[0] in text
     assert kind.bibtex in text
     assert ("server, graph" in text) == (not kind.needs_server)
+    lines = [line.split() for line in text.splitlines()]
+    for setting in explained(kind):
+        line = next(line for line in lines if line[:1] == [setting.name])
+        assert " ".join(line).startswith(f"{setting.name} {setting.default} {setting.meaning or '–'}")
 
 
 def test_one_method_is_kept_in_the_folder_itself(capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,7 +10,9 @@ import torch
 from torch import nn
 
 import coterie
+import coterie.data
 
+DIVERGING = coterie.Training(rate=9.0)
 TRAINING = coterie.Training(rate=0.05, batch=8, epochs=2)
 
 
@@ -113,3 +115,154 @@ def test_staged_in_python() -> None:
 def test_data_that_does_not_fit_the_model() -> None:
     with pytest.raises(coterie.CoterieError, match="the model does not accept this data"):
         coterie.run(nn.Linear(5, 3), clients(), coterie.FedAvg(), rounds=1)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"rounds": "10"}, "rounds is '10'; allowed is a whole number"),
+        ({"rounds": 2.5}, "rounds is 2.5; allowed is a whole number"),
+        ({"training": {"rate": 0.1}}, "training is .*; allowed is a Training"),
+        ({"algorithm": coterie.FedSoft}, "algorithm is .*; allowed is a Algorithm"),
+        ({"algorithm": "FedSoft"}, "allowed is"),
+        ({"topology": "complete"}, "topology is 'complete'; allowed is a Server or a Graph"),
+        ({"participation": 0.5}, "participation is 0.5; allowed is a Participation"),
+        ({"model": "mlp"}, "model is 'mlp'; allowed is an nn.Module"),
+        ({"model": nn.Linear}, "the model could not be built: TypeError"),
+        ({"model": nn.Sequential(nn.LazyLinear(3))}, "lazy layers"),
+        ({"seed": 1.5}, "seed is 1.5; allowed is a whole number from 0"),
+        ({"dtype": "float64"}, "dtype is 'float64'; allowed is torch.float32"),
+        ({"chunk": 0}, "chunk is 0; allowed is 1 or more"),
+        ({"resume": True}, "resume is True; allowed is true only with out"),
+        (
+            {"model": lambda: nn.Linear(6, 2)},
+            "puts out 2 numbers .* labels go up to 2; it needs 3 outputs",
+        ),
+    ],
+    ids=lambda v: next(iter(v)) if isinstance(v, dict) else "",
+)
+def test_mistakes_in_python_are_one_sentence(wrong: dict, message: str) -> None:
+    right = {"model": Net, "data": clients(), "algorithm": coterie.FedAvg(), "rounds": 1}
+    with pytest.raises(coterie.CoterieError, match=message):
+        coterie.run(**{**right, **wrong})
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (
+            lambda: coterie.Training(optimizer="adma"),
+            "optimizer is 'adma'; allowed is one of 'sgd', 'adam', 'adamw'",
+        ),
+        (lambda: coterie.Training(rate="0.1"), "rate is '0.1'; allowed is a number"),
+        (lambda: coterie.Training(epochs=1.5), "epochs is 1.5; allowed is a whole number"),
+        (lambda: coterie.Training(schedule="cos"), "schedule is 'cos'"),
+        (lambda: coterie.FedSoft(n_clusters=2.0), "n_clusters is 2.0; allowed is a whole number"),
+        (lambda: coterie.FedSoft(2, start="centre"), "start is 'centre'; allowed is one of 'center', 'own'"),
+        (lambda: coterie.Graph(degree=True), "degree is True; allowed is a number"),
+    ],
+)
+def test_settings_are_looked_at_when_they_are_made(make, message: str) -> None:
+    with pytest.raises(coterie.CoterieError, match=message):
+        make()
+
+
+def test_labels_beyond_the_models_outputs_leave_no_folder(tmp_path: Path) -> None:
+    data = {name: (x, y + 1) for name, (x, y) in clients().items()}
+    with pytest.raises(coterie.CoterieError, match="labels count from 0"):
+        coterie.run(Net, data, coterie.FedAvg(), out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_targets_and_outputs_must_agree_in_a_regression() -> None:
+    data = [(x, x[:, 0]) for x, _ in clients().values()]
+    with pytest.raises(coterie.CoterieError, match="puts out 3 numbers for a point and the target has 1"):
+        coterie.run(Net, data, coterie.FedAvg(), rounds=1)
+
+
+def test_words_as_labels_can_be_had_again() -> None:
+    names = np.array(["cat", "dog", "eel"])
+    run = coterie.run(Net, {n: (x, names[y]) for n, (x, y) in clients().items()}, coterie.FedAvg(), rounds=1)
+    assert run.classes == ["cat", "dog", "eel"]
+
+
+def test_an_unknown_client_is_named() -> None:
+    run = coterie.run(Net, clients(), coterie.FedAvg(), rounds=0)
+    with pytest.raises(KeyError, match="there is no client 'hospital-33'; did you mean 'hospital-3'"):
+        run.personal["hospital-33"]
+
+
+def test_a_module_keeps_its_frozen_layers_and_is_not_changed() -> None:
+    module = Net()
+    nn.init.constant_(module.layers[0].weight, 0.25)
+    module.layers[0].requires_grad_(False)
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    run = coterie.run(module, clients(), coterie.FedAvg(), rounds=2, training=TRAINING)
+    assert torch.equal(run.centers[0].layers[0].weight, before["layers.0.weight"])
+    assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
+
+
+def test_a_diverged_run_ends_and_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    data = coterie.data.regressions(clients=4, sizes=(20, 30), seed=0)
+    run = coterie.run(
+        lambda: nn.Linear(10, 1),
+        data,
+        coterie.Local(),
+        rounds=30,
+        training=coterie.Training(rate=9.0),
+        out=tmp_path / "r",
+    )
+    assert "diverged" in caplog.text
+    assert run.history["loss"].isna().any()
+    assert run.summary["personal"]["loss"] is None
+    assert "Infinity" not in (tmp_path / "r" / "rounds.jsonl").read_text()
+
+
+def test_what_a_diverged_client_tells_is_not_heard() -> None:
+    """One client's inputs are so large that its row overflows; the others' center stays finite."""
+    g = torch.Generator().manual_seed(0)
+    data = {n: (torch.randn(20, 3, generator=g), torch.randn(20, generator=g)) for n in "abcd"}
+    data["d"] = (data["d"][0] * 1e18, data["d"][1])
+    for topology in (coterie.Server(), coterie.Graph("complete")):
+        run = coterie.run(
+            lambda: nn.Linear(3, 1), data, coterie.FedAvg(), rounds=3, training=TRAINING, topology=topology
+        )
+        assert all(p.isfinite().all() for p in run.centers[0].parameters())
+        assert run.history["told"].tolist() == [3, 3, 3]
+
+
+def test_resumed_by_id_not_by_position(tmp_path: Path) -> None:
+    def stop(record: dict, _rounds: int) -> None:
+        if record["round"] == 1:
+            raise RuntimeError("stopped")
+
+    def go(data: dict, name: str, **settings) -> coterie.Run:
+        return coterie.run(
+            Net,
+            data,
+            coterie.Local(),
+            rounds=4,
+            training=TRAINING,
+            out=tmp_path / name,
+            checkpoint_every=1,
+            **settings,
+        )
+
+    straight = go(clients(), "straight")
+    with pytest.raises(RuntimeError, match="stopped"):
+        go(clients(), "stopped", watch=stop)
+    backwards = dict(reversed(clients().items()))
+    resumed = go(backwards, "stopped", resume=True)
+    x = clients()["hospital-0"][0]
+    torch.testing.assert_close(resumed.personal["hospital-0"](x), straight.personal["hospital-0"](x))
+    other = {name: (x + 1, y) for name, (x, y) in clients().items()}
+    with pytest.raises(coterie.CoterieError, match="has other settings"):
+        go(other, "stopped", resume=True)
+
+
+def test_loading_what_has_no_model_of_its_own(tmp_path: Path) -> None:
+    coterie.run(Net, clients(), coterie.FedAvg(), rounds=0, out=tmp_path / "all" / "one")
+    with pytest.raises(coterie.CoterieError, match="made in Python; give its model"):
+        coterie.load(tmp_path / "all" / "one")
+    with pytest.raises(coterie.CoterieError, match="holds the runs one"):
+        coterie.load(tmp_path / "all")

@@ -207,7 +207,7 @@ def test_a_graph_too_sparse_to_connect_is_refused_in_one_sentence() -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"kind": "ring"}, "^kind is 'ring'; allowed is one of erdos-renyi, barabasi-albert"),
+        ({"kind": "ring"}, "^kind is 'ring'; allowed is one of 'erdos-renyi', 'barabasi-albert'"),
         ({}, "kind is 'erdos-renyi' with none of degree, probability; give exactly one"),
         ({"degree": 3, "probability": 0.1}, "with both of degree, probability; give exactly one"),
         ({"kind": "barabasi-albert"}, "kind is 'barabasi-albert' with none of degree; give exactly one"),

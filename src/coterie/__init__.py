@@ -2,11 +2,13 @@
 
 from coterie import algorithms
 from coterie.algorithms import *  # noqa: F403
+from coterie.clustering import KFed
 from coterie.cohort import Personal
 from coterie.errors import CoterieError
 from coterie.federation import Federation, Points
 from coterie.participation import Participation
-from coterie.run import PersonalModel, Run, load, run
+from coterie.results import PersonalModel, Run
+from coterie.run import load, run
 from coterie.simulate import Stage, Stages
 from coterie.topology import Graph, Server
 from coterie.training import Training
@@ -17,6 +19,7 @@ __all__ = [
     "CoterieError",
     "Federation",
     "Graph",
+    "KFed",
     "Participation",
     "Personal",
     "PersonalModel",

@@ -161,7 +161,7 @@ def _result(stage: Stage, states: list[State], cohorts: list[Cohort]) -> Result:
     for i, cohort in enumerate(cohorts):
         state = states[0] if stage.topology.is_server else states[i]
         letter = i if stage.topology.is_server else 0
-        offer = Mail.from_bytes(SELF, [algorithm.farewell(state).to_bytes(letter)])
+        offer = Mail.from_bytes(SELF, [algorithm.farewell(state.for_everyone()).to_bytes(letter)])
         importance.append(algorithm.importance(cohort.when(state.moment), offer))
         personal = algorithm.finish(cohort.when(state.moment), offer)
         rows.append(personal.rows)

@@ -1,4 +1,4 @@
-"""The command line: run, resume, compare, algorithms."""
+"""The command line: run, resume, compare, algorithms, cluster."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from coterie import __version__, table, toml
+from coterie import __version__, clustering_files, table, toml
 from coterie.algorithms import ALGORITHMS
+from coterie.clustering import KFed
 from coterie.compare import find, lines, measured
-from coterie.errors import CoterieError
+from coterie.errors import CoterieError, require
 from coterie.experiment import Experiment, Prepared, load
 from coterie.methods import Method
 from coterie.progress import Watcher
@@ -146,9 +147,52 @@ def algorithms(name: Annotated[str | None, typer.Argument(help="One of them, in 
         return 0
     kind = ALGORITHMS[choose(Section("", {"algorithm": name}), "algorithm", ALGORITHMS)]
     parts = [f"{kind.title()} (runs at: {table.where(kind)})", inspect.cleandoc(kind.__doc__ or "")]
-    parts += ["settings: " + (", ".join(table.settings(kind)) or "none"), kind.bibtex]
+    settings = table.meanings(kind)
+    parts += [
+        "\n".join(["settings, with their defaults:", *settings]) if settings else "settings: none",
+        kind.bibtex,
+    ]
     console.print("\n\n".join(part for part in parts if part), markup=False, highlight=False, soft_wrap=True)
     return 0
+
+
+@app.command()
+def cluster(
+    folder: Annotated[
+        Path, typer.Argument(help="One .npz (x), .csv or .parquet (columns of numbers) per device.")
+    ],
+    out: Annotated[Path, typer.Option(help="The labels: a .parquet or .csv with device, row, label.")],
+    clusters: Annotated[str, typer.Option(help="How many over all devices, or auto.")] = "auto",
+    local_clusters: Annotated[str, typer.Option(help="How many on each device, or auto.")] = "auto",
+    restarts: Annotated[int, typer.Option(help="Starts on each device; the best is kept.")] = 1,
+    seed: Annotated[int, typer.Option(help="Of everything that is drawn.")] = 0,
+) -> int:
+    """Cluster points that lie on many devices, in one round (k-FED)."""
+    k, local = _number("--clusters", clusters), _number("--local-clusters", local_clusters)
+    for name, value, least in (("--restarts", restarts, 1), ("--seed", seed, 0)):
+        require(value >= least, name, value, f"a whole number from {least}")
+    clustering_files.check_out(folder, out)
+    points = clustering_files.read_devices(folder)
+    model = KFed(k, local or "auto", n_init=restarts, random_state=seed)
+    warning = clustering_files.fit(model, points)
+    if warning:
+        logging.getLogger("coterie").warning(warning)
+    clustering_files.write_labels(out, list(points), model)
+    console = _console()
+    console.print(clustering_files.shown(model))
+    console.print(f"\nThe labels are in {out}", markup=False, highlight=False, soft_wrap=True)
+    return 0
+
+
+def _number(name: str, given: str) -> int | None:
+    """None for auto."""
+    require(
+        given == "auto" or (given.isdecimal() and int(given) >= 1),
+        name,
+        given,
+        "a whole number from 1, or auto",
+    )
+    return None if given == "auto" else int(given)
 
 
 # folders

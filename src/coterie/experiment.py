@@ -29,8 +29,9 @@ from coterie.methods import (
     spelled_method,
     stages_of,
 )
+from coterie.results import Run
 from coterie.rows import Build
-from coterie.run import Run, Watch, run
+from coterie.run import Watch, run
 from coterie.settings import REQUIRED, Section, Setting, Table, check, choose, parameters, saying, spell
 from coterie.simulate import Simulation
 

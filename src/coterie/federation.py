@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -69,7 +70,7 @@ class Points:
         return Points(self.x, self.at[points], self.y[points], offset, component)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Federation:
     """Every client's own data, and what is known of where it came from.
 
@@ -82,6 +83,7 @@ class Federation:
     test: Points | None = None
     task: Task = "classification"
     n_outputs: int = 1  # classes, or numbers to predict
+    classes: tuple[str, ...] = ()  # the words behind the labels, where they were words
     distributions: tuple[tuple[Tensor, Tensor], ...] = field(default=())
 
     def __post_init__(self) -> None:
@@ -101,6 +103,21 @@ class Federation:
             (self.train.owner, self.train.component), torch.ones((), dtype=torch.float64), accumulate=True
         )
         return counts / counts.sum(1, keepdim=True)
+
+    def __repr__(self) -> str:
+        held = 0 if self.test is None else len(self.test.at)
+        return f"<{len(self)} clients for {self.task}: {len(self.train.at)} training points, {held} held out>"
+
+    def fingerprint(self) -> str:
+        """Tells other data from this, whatever the order of its clients."""
+        each = []
+        for i, name in enumerate(self.ids):
+            own = slice(int(self.train.offset[i]), int(self.train.offset[i + 1]))
+            digest = hashlib.blake2b(name.encode(), digest_size=8)
+            for part in (self.train.x[self.train.at[own]], self.train.y[own]):
+                digest.update(part.contiguous().cpu().numpy().tobytes())
+            each.append(digest.hexdigest())
+        return hashlib.blake2b("".join(sorted(each)).encode(), digest_size=8).hexdigest()
 
     def permuted(self, order: Sequence[int]) -> Federation:
         """The same clients in another order."""

@@ -61,6 +61,10 @@ class State(Named):
         expanded = {n: t.expand(self.n_clients, *t.shape[1:]) for n, t in shown.items()}
         return Mail(clients, expanded).only(self.invited if to is None else to & self.invited)
 
+    def for_everyone(self) -> State:
+        """With nobody left out, as at the end of a run."""
+        return replace(self, invited=torch.ones_like(self.invited))
+
     def draw(self, chance: Tensor, times: int, replacement: bool) -> Tensor:
         """(client, cluster) how often each client is drawn for each cluster, `times` draws among those invited.
 
@@ -73,12 +77,11 @@ class State(Named):
         key = mix(key, self.keys[:, None, None], cluster[:, None], races)  # (client, cluster, race)
         chance = torch.where(self.invited[:, None], chance, 0)
         order = chance.to(torch.float64).log()[:, :, None] + gumbel(key)
-        drawn, times = torch.zeros_like(chance), min(times, int(self.invited.sum()))
-        if not times:
-            return drawn
+        drawn = torch.zeros_like(chance)
         if replacement:
             winners = order.argmax(0)  # (cluster, race)
             return drawn.scatter_add_(0, winners.T, torch.ones_like(winners.T, dtype=drawn.dtype))
+        times = min(times, int(self.invited.sum()))
         return drawn.scatter_(0, order[:, :, 0].topk(times, dim=0).indices, 1.0)
 
 

@@ -193,7 +193,8 @@ class Network:
     def _check_fit(self, x: Tensor, y: Tensor) -> None:
         row = self.rows.row_of(self.rows.template)
         try:
-            losses = self.point_losses(row, x, y)
+            output = self.outputs(row, x)
+            losses = self.loss(output, y)
         except CoterieError:
             raise
         except Exception as problem:
@@ -202,6 +203,11 @@ class Network:
                 f"the model does not accept this data: on inputs of shape {tuple(x.shape)} and targets of shape "
                 f"{tuple(y.shape)} it says: {first}"
             ) from problem
+        each = output.numel() // len(x), y.numel() // len(y)
+        if self.loss is squared_error and each[0] != each[1]:
+            raise CoterieError(
+                f"the model puts out {each[0]} numbers for a point and the target has {each[1]}; both must agree"
+            )
         if losses.shape != (len(x),):
             raise CoterieError(
                 f"the loss gives shape {tuple(losses.shape)}; it must give one number per point"

@@ -8,11 +8,12 @@ import torch
 from torch import Tensor
 
 from coterie.chance import mix, uniform
+from coterie.checked import Checked
 from coterie.errors import require
 
 
 @dataclass(frozen=True)
-class Participation:
+class Participation(Checked):
     """Everybody, unless said otherwise."""
 
     fraction: float = 1.0  # of the clients, invited anew each round
@@ -20,6 +21,7 @@ class Participation:
     stragglers: float = 0.0  # the chance that what a client trained is lost on the way
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require(0 < self.fraction <= 1, "fraction", self.fraction, "above 0 and at most 1")
         require(0 <= self.absent <= 1, "absent", self.absent, "between 0 and 1")
         require(0 <= self.stragglers <= 1, "stragglers", self.stragglers, "between 0 and 1")

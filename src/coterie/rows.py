@@ -36,6 +36,10 @@ class Rows:
     """
 
     def __init__(self, module: nn.Module):
+        if any(isinstance(p, nn.UninitializedParameter) for p in module.parameters()):
+            raise CoterieError(
+                "the model has lazy layers, whose sizes are not known yet; give them their sizes"
+            )
         self.template = module
         trained = {n: p for n, p in module.named_parameters() if p.requires_grad}
         frozen = {n: p for n, p in module.named_parameters() if not p.requires_grad}
@@ -105,6 +109,10 @@ def _slots(named: Mapping[str, Tensor]) -> list[Slot]:
 def factory(model: nn.Module | Build) -> Build:
     """A way to make fresh copies of the user's model, each newly initialised but for its frozen layers."""
     if not isinstance(model, nn.Module):
+        if not callable(model):
+            raise CoterieError(
+                f"model is {model!r}; allowed is an nn.Module, its class, or a function that builds one"
+            )
         return model
     own = [m for m in model.modules() if any(p.requires_grad for p in m.parameters(recurse=False))]
     stuck = [type(m).__name__ for m in own if not hasattr(m, "reset_parameters")]
@@ -117,9 +125,12 @@ def factory(model: nn.Module | Build) -> Build:
     def build() -> nn.Module:
         fresh = copy.deepcopy(model)
         for module in fresh.modules():
-            trained = any(p.requires_grad for p in module.parameters(recurse=False))
-            if trained and callable(reset := getattr(module, "reset_parameters", None)):
+            if callable(reset := getattr(module, "reset_parameters", None)):
                 reset()
+        with torch.no_grad():
+            for new, given in zip(fresh.parameters(), model.parameters(), strict=True):
+                if not given.requires_grad:
+                    new.copy_(given)
         return fresh
 
     return build
@@ -129,7 +140,14 @@ def build_seeded(build: Build, seed: int, purpose: str) -> nn.Module:
     """A model whose random initialisation depends on seed and purpose alone."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(mix(seed, "initial", purpose)))
-        module = build()
+        try:
+            module = build()
+        except CoterieError:
+            raise
+        except Exception as problem:
+            raise CoterieError(
+                f"the model could not be built: {type(problem).__name__}: {problem}"
+            ) from problem
     if not isinstance(module, nn.Module):
         raise CoterieError(f"the model is a {type(module).__name__}; it must be an nn.Module or build one")
     return module

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+import logging
+import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from coterie.algorithms.algorithm import Algorithm
 from coterie.chance import mix, uniform
+from coterie.checked import fits
 from coterie.cohort import Personal
 from coterie.data import from_arrays
 from coterie.errors import CoterieError, require
-from coterie.federation import Federation, Task
+from coterie.federation import Federation
 from coterie.interrupt import WholeRounds
 from coterie.network import Loss
 from coterie.participation import Participation
+from coterie.results import Record, Run
 from coterie.rows import Build, Rows, factory
-from coterie.scores import mixture_of
 from coterie.simulate import Result, Simulation, Stage, Stages
 from coterie.store import Store
 from coterie.summary import summarise
@@ -28,10 +32,8 @@ from coterie.topology import Server, Topology
 from coterie.training import Training
 from coterie.wire import Mail
 
-if TYPE_CHECKING:
-    import pandas
+log = logging.getLogger("coterie")
 
-Record = dict[str, Any]
 Watch = Callable[
     [Record, int], None
 ]  # called after each round with its record and the number of rounds in all
@@ -39,96 +41,18 @@ Watch = Callable[
 PROJECTED = 8  # dimensions of the picture of client rows
 
 
-class PersonalModel:
-    """One client's model: call it with inputs for its predictions.
-
-    Several modules mean that their predictions are averaged by weight: numbers as they are, classes as
-    probabilities (given as logarithms).
-    """
-
-    def __init__(self, modules: Sequence[nn.Module], weights: Tensor, task: Task):
-        self.modules, self.weights, self.task = list(modules), weights, task
-
-    def state_dicts(self) -> list[dict[str, Tensor]]:
-        return [module.state_dict() for module in self.modules]
-
-    def __call__(self, x: Any) -> Tensor:
-        first = next(self.modules[0].parameters())
-        x = torch.as_tensor(x, device=first.device)
-        x = x.to(first.dtype) if x.is_floating_point() or x.dtype == torch.uint8 else x
-        with torch.no_grad():
-            outputs: list[Tensor] = [module(x) for module in self.modules]
-            if len(outputs) == 1:
-                return outputs[0]
-            return mixture_of(outputs, self.weights.to(first.dtype).expand(len(x), -1), self.task)
-
-    def predict(self, x: Any) -> Tensor:
-        """The class, or the number."""
-        output = self(x)
-        return output if self.task == "regression" else output.argmax(-1)
-
-
-class PersonalModels(Mapping[str, PersonalModel]):
-    """Every client's model, by the client's id."""
-
-    def __init__(self, rows: Rows, ids: Sequence[str], personal: Personal, task: Task):
-        self._rows, self._personal, self._task = rows, personal, task
-        self._at = {name: i for i, name in enumerate(ids)}
-
-    def __getitem__(self, client: str) -> PersonalModel:
-        i = self._at[str(client)]
-        modules = [self._rows.module_of(row) for row in self._personal.rows[i]]
-        return PersonalModel(modules, self._personal.weights[i], self._task)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._at)
-
-    def __len__(self) -> int:
-        return len(self._at)
-
-
-class Run:
-    """A finished run."""
-
-    def __init__(
-        self,
-        rows: Rows,
-        ids: tuple[str, ...],
-        task: Task,
-        result: Result,
-        records: list[Record],
-        summary: dict[str, Any],
-        folder: Path | None = None,
-    ):
-        self.ids, self.task, self.records, self.summary, self.folder = ids, task, records, summary, folder
-        self._rows, self._result = rows, result
-        self.personal = PersonalModels(rows, ids, result.personal, task)
-
-    @property
-    def centers(self) -> list[nn.Module]:
-        """One model per cluster."""
-        return [self._rows.module_of(row) for row in self._result.centers]
-
-    @property
-    def importance(self) -> pandas.DataFrame:
-        """How much of each cluster every client has."""
-        import pandas
-
-        return pandas.DataFrame(self._result.importance.cpu().numpy(), index=list(self.ids))
-
-    @property
-    def history(self) -> pandas.DataFrame:
-        """One line per round."""
-        import pandas
-
-        return pandas.DataFrame(self.records)
-
-
 def load(folder: Path | str, model: nn.Module | Build | None = None) -> Run:
     """A finished run from its folder. Its model is made as its experiment.toml says, unless it is given."""
     store = Store(Path(folder))
+    below = sorted(path.parent.name for path in store.folder.glob("*/summary.json"))
+    if below and not store.finished:
+        raise CoterieError(f"{folder} holds the runs {', '.join(below)}; load one of these folders below it")
     summary, (tensors, ids) = store.summary(), store.result()
     if model is None:
+        if "made" in tomllib.loads(store.experiment.read_text(encoding="utf-8")):
+            raise CoterieError(
+                f"the run in {folder} was made in Python; give its model: coterie.load(folder, model)"
+            )
         from coterie.experiment import load as load_experiment  # pydantic is loaded only where it is needed
 
         experiment = load_experiment(store.experiment)
@@ -147,7 +71,7 @@ def load(folder: Path | str, model: nn.Module | Build | None = None) -> Run:
 def run(
     model: nn.Module | Build,
     data: Federation | Sequence[Any] | Mapping[str, Any],
-    algorithm: Algorithm | Stage | Stages,
+    algorithm: Algorithm | Stage | Sequence[Stage],
     *,
     rounds: int = 50,
     training: Training | None = None,
@@ -167,17 +91,27 @@ def run(
 ) -> Run:
     """Train `algorithm` on the clients of `data`.
 
-    `model` is an nn.Module, its class, or a function that builds one. `data` is a Federation, or one (x, y) per
+    `model` is an nn.Module, its class, or a function that builds one; a module gives its shape and its frozen
+    layers, while trained weights are drawn anew for every start. `data` is a Federation, or one (x, y) per
     client. With stages, `rounds`, `training`, `topology` and `participation` are each stage's own. With `out`
     the run is kept in that folder, with `experiment`, the TOML that describes it, where there is one; `resume`
     goes on with what lies there.
     """
-    if isinstance(algorithm, Algorithm):
-        stage = Stage(
-            algorithm, rounds, training or Training(), topology or Server(), participation or Participation()
-        )
-        algorithm = stage
-    stages = Stages((algorithm,)) if isinstance(algorithm, Stage) else algorithm
+    if isinstance(algorithm, Sequence):
+        stages = Stages(algorithm)
+    elif isinstance(algorithm, Stage):
+        stages = Stages((algorithm,))
+    else:
+        how = training or Training(), topology or Server(), participation or Participation()
+        stages = Stages((Stage(algorithm, rounds, *how),))
+    require(fits(seed, int) and 0 <= seed < 2**63, "seed", seed, "a whole number from 0")
+    require(
+        isinstance(dtype, torch.dtype) and dtype.is_floating_point,
+        "dtype",
+        dtype,
+        "torch.float32 or torch.float64",
+    )
+    require(not resume or out is not None, "resume", resume, "true only with out, the folder of the run")
     require(evaluate_every >= 0, "evaluate_every", evaluate_every, "0 (only at the end) or more")
     require(checkpoint_every >= 1, "checkpoint_every", checkpoint_every, "1 or more")
     federation = data if isinstance(data, Federation) else from_arrays(data)
@@ -252,6 +186,7 @@ class Journal:
         columns = self._picture(told)
         if self.evaluate_every and (done % self.evaluate_every == 0 or simulation.done):
             columns.update(self._evaluate(record))
+        self._warn_if_diverged(record)
         record.update(simulation.traffic.named(), seconds=round(time.perf_counter() - began, 4))
         self.records.append(record)
         if self.store is not None:
@@ -260,6 +195,15 @@ class Journal:
             if done % self.checkpoint_every == 0 or simulation.done:
                 self.checkpoint()
         return record
+
+    def _warn_if_diverged(self, record: Record) -> None:
+        for name in ("loss", "test_loss"):
+            if record.get(name) is not None and math.isinf(record[name]):
+                record[name] = None  # JSON has no word for infinity
+                log.warning(
+                    "some clients have diverged: their %s is not finite; a smaller training rate may help",
+                    name,
+                )
 
     def checkpoint(self) -> None:
         """Between rounds: the records on disk reach at least as far as any checkpoint."""
@@ -316,6 +260,7 @@ def described(simulation: Simulation) -> str:
         "points": len(simulation.data.train.at),
         "numbers_in_a_row": simulation.network.rows.width,
         "dtype": str(simulation.network.dtype),
+        "data": simulation.data.fingerprint(),
         "stages": [repr(stage) for stage in simulation.stages],
     }
     return write(settings)

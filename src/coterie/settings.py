@@ -7,20 +7,19 @@ from __future__ import annotations
 
 import inspect
 import types
-import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from difflib import get_close_matches
 from functools import cache
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
+from coterie.checked import NONE, describe
 from coterie.errors import CoterieError, SettingError
 
 Table = dict[str, Any]
-NONE = "none"  # TOML has no word for None, which may differ from leaving a setting out
 REQUIRED = inspect.Parameter.empty
 
 
@@ -109,29 +108,6 @@ def _frozen(value: Any) -> Any:
 
 def _may_be_none(hint: Any) -> bool:
     return types.NoneType in get_args(hint)
-
-
-_LIMITS = {"ge": "from", "lt": "below"}
-
-
-def describe(hint: Any) -> str:
-    """What is allowed, in words."""
-    origin, inner = get_origin(hint), get_args(hint)
-    if origin is Annotated:
-        limits = [(word, getattr(m, sign, None)) for m in inner[1].metadata for sign, word in _LIMITS.items()]
-        return describe(inner[0]) + "".join(f" {word} {n}" for word, n in limits if n is not None)
-    if origin is Literal:
-        return "one of " + ", ".join(map(repr, inner)) if len(inner) > 1 else repr(inner[0])
-    if origin in (types.UnionType, typing.Union):
-        return " or ".join(describe(one) for one in inner)
-    if origin in (tuple, Sequence) and inner:
-        many = origin is Sequence or Ellipsis in inner
-        each = describe(inner[0]).removeprefix("a ").replace("number", "numbers").replace("table", "tables")
-        return f"a list of {each}" if many else f"a list of {len(inner)} {each}"
-    plain = {bool: "true or false", int: "a whole number", float: "a number", str: "a text in quotes"}
-    return plain.get(
-        hint, repr(NONE) if hint is types.NoneType else "a table" if origin is dict else "any value"
-    )
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

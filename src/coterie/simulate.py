@@ -13,9 +13,10 @@ from torch import Tensor
 
 from coterie.algorithms.algorithm import Algorithm
 from coterie.chance import id_keys
+from coterie.checked import Checked
 from coterie.cohort import Cohort, Memory, Moment, Personal
 from coterie.errors import CoterieError, require
-from coterie.federation import Federation
+from coterie.federation import Federation, Points
 from coterie.listener import Heard, State
 from coterie.network import LOSSES, Loss, Network
 from coterie.participation import Participation
@@ -29,7 +30,7 @@ log = logging.getLogger("coterie")
 
 
 @dataclass(frozen=True)
-class Stage:
+class Stage(Checked):
     """Some rounds of one algorithm. Its centers start the next stage."""
 
     algorithm: Algorithm
@@ -39,6 +40,7 @@ class Stage:
     participation: Participation = field(default_factory=Participation)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require(self.rounds >= 0, "rounds", self.rounds, "0 or more")
 
     def then(self, following: Stage) -> Stages:
@@ -55,6 +57,8 @@ class Stages(tuple[Stage, ...]):
         if not self:
             raise CoterieError("there is no stage; at least one algorithm with its rounds is needed")
         for stage in self:
+            if not isinstance(stage, Stage):
+                raise CoterieError(f"a stage is {stage!r}; allowed is a Stage, an algorithm with its rounds")
             stage.topology.check(n_clients)
             stage.algorithm.check(n_clients, stage.topology)
         if len(self) > 1 and not all(stage.rounds for stage in self):
@@ -201,6 +205,7 @@ class Simulation:
         )
         train = data.train.to(self.network.device, dtype)
         self.network.probe(train.x[train.at[:4]], train.y[:4])
+        self._check_outputs(train)
         self.keys = id_keys(data.ids).to(self.network.device)
         self.clients = Together(
             Cohort.whole(self.network, stages[0].training, train, self.keys, data.task, seed)
@@ -209,6 +214,18 @@ class Simulation:
         self.traffic = Traffic()
         self.at = (0, 0)  # stage, round within it
         self.state = self._enter(0, self._first_centers())
+
+    def _check_outputs(self, train: Points) -> None:
+        """Has the model an output for every label?"""
+        if self.data.task == "regression" or self.network.loss is not LOSSES[self.data.task]:
+            return
+        row = self.network.initial("client")
+        width = self.network.outputs(row, train.x[train.at[:1]]).shape[-1]
+        if width < self.data.n_outputs:
+            raise CoterieError(
+                f"the model puts out {width} numbers for a point, but labels go up to {self.data.n_outputs - 1}; it "
+                f"needs {self.data.n_outputs} outputs (labels count from 0; task='regression' predicts numbers)"
+            )
 
     def _first_centers(self) -> Tensor:
         """Common random centers, (1, cluster, width)."""
@@ -268,8 +285,7 @@ class Simulation:
     def result(self, final: bool = False) -> Result:
         """Centers, importance and personal models; `final`: with the algorithm's last phase."""
         algorithm = self.stage.algorithm
-        everyone = torch.ones_like(self.state.invited)
-        offer = algorithm.farewell(replace(self.state, invited=everyone))
+        offer = algorithm.farewell(self.state.for_everyone())
         if final and self.stage.topology.is_server:
             self.traffic.to_clients(offer)
         cohort = self.clients.cohort.when(self.state.moment)

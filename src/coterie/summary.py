@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -23,7 +24,8 @@ def center_scores(simulation: Simulation, centers: Tensor) -> list[Scores]:
 
 def match(loss: Tensor) -> tuple[list[int], list[int]]:
     """Centers and distributions paired off, one to one, at the least total loss (cluster, distribution)."""
-    clusters, distributions = linear_sum_assignment(loss.cpu().numpy())
+    known = loss.nan_to_num(torch.inf).clamp(max=torch.finfo(loss.dtype).max / (1 + loss.numel()))
+    clusters, distributions = linear_sum_assignment(known.double().cpu().numpy())
     return clusters.tolist(), distributions.tolist()
 
 
@@ -38,6 +40,7 @@ def summarise(simulation: Simulation, result: Result) -> dict[str, Any]:
     summary: dict[str, Any] = {
         "algorithm": simulation.stage.algorithm.title(),
         "task": simulation.data.task,
+        "classes": list(simulation.data.classes),
         "seed": simulation.seed,
         "rounds": simulation.rounds_done,
         "clients": len(simulation.data),
@@ -48,7 +51,17 @@ def summarise(simulation: Simulation, result: Result) -> dict[str, Any]:
     summary["personal"] = _personal(simulation, result)
     if simulation.data.distributions and _has_centers(simulation):
         summary["centers"] = _centers(simulation, result)
-    return summary
+    finite: dict[str, Any] = _finite(summary)
+    return finite
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no words for nan and infinity: null."""
+    if isinstance(value, dict):
+        return {key: _finite(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_finite(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _has_centers(simulation: Simulation) -> bool:

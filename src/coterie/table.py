@@ -11,7 +11,7 @@ from rich.table import Table
 
 from coterie.algorithms import Algorithm
 from coterie.compare import Line, Numbers
-from coterie.settings import REQUIRED, parameters
+from coterie.explain import REQUIRED, explained
 
 _ABSENT = "–"
 _LEGEND = (
@@ -58,10 +58,17 @@ def where(kind: type[Algorithm]) -> str:
 
 
 def settings(kind: type[Algorithm]) -> list[str]:
-    """Each setting with its default, as it is written in TOML or Python."""
+    """Each setting with its default, as it is written in Python."""
+    return [one.name if one.default == REQUIRED else f"{one.name}={one.default}" for one in explained(kind)]
+
+
+def meanings(kind: type[Algorithm]) -> list[str]:
+    """A line for each setting: its name, its default, what it means, and what it may be."""
+    rows = explained(kind)
+    name = max((len(one.name) for one in rows), default=0)
+    default = max((len(one.default) for one in rows), default=0)
     return [
-        name if setting.default is REQUIRED else f"{name}={setting.default!r}"
-        for name, setting in parameters(kind).items()
+        f"  {one.name:{name}}  {one.default:{default}}  {one.meaning or _ABSENT} ({one.type})" for one in rows
     ]
 
 

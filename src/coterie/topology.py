@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar, Literal, get_args
+from typing import ClassVar, Literal
 
 import networkx as nx
 import numpy as np
@@ -21,6 +21,7 @@ from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
 from coterie.chance import id_keys, mix, uniform
+from coterie.checked import Checked
 from coterie.errors import SettingError, require
 
 Kind = Literal["erdos-renyi", "barabasi-albert", "random-geometric", "complete", "file"]
@@ -41,24 +42,24 @@ class Server:
 
 
 @dataclass(frozen=True)
-class Graph:
+class Graph(Checked):
     """Every client is a listener, which hears its neighbours and itself.
 
     A graph is redrawn until it is connected. With `rewire` its edges then change from round to round (FedSPD
     B.2.4): an edge goes with that chance, and absent ones come so that their number is kept in expectation.
     """
 
-    kind: Kind = "erdos-renyi"
+    kind: Kind = "erdos-renyi"  # how edges are drawn, or where they come from
     degree: float | None = None  # the mean number of neighbours
     probability: float | None = None  # of an edge, in place of the degree (erdos-renyi only)
     path: str | None = None  # of an edge list: two client ids on a line
-    rewire: float = 0.0  # p of B.2.4
-    tries: int = 100
+    rewire: float = 0.0  # the chance that an edge goes in a round, p of B.2.4
+    tries: int = 100  # graphs drawn before it is given up to find a connected one
 
     is_server: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        require(self.kind in get_args(Kind), "kind", self.kind, f"one of {', '.join(get_args(Kind))}")
+        super().__post_init__()
         self._check_which_are_given()
         require(self.degree is None or 0 < self.degree < math.inf, "degree", self.degree, "a number above 0")
         chance = self.probability

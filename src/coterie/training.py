@@ -9,30 +9,32 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from coterie.checked import Checked
 from coterie.errors import SettingError, require
 
 
 @dataclass(frozen=True)
-class Training:
+class Training(Checked):
     """Settings of the local problem, shared by all clients and algorithms."""
 
-    optimizer: Literal["sgd", "adam", "adamw"] = "sgd"
+    optimizer: Literal["sgd", "adam", "adamw"] = "sgd"  # as torch.optim has them
     rate: float = 0.1  # learning rate η
-    momentum: float = 0.0  # sgd
-    nesterov: bool = False  # sgd
+    momentum: float = 0.0  # sgd: the share of the last step that is kept
+    nesterov: bool = False  # sgd: look ahead along the momentum
     weight_decay: float = 0.0  # added to the gradient; adamw: decoupled
-    betas: tuple[float, float] = (0.9, 0.999)  # adam, adamw
-    epsilon: float = 1e-8  # adam, adamw
+    betas: tuple[float, float] = (0.9, 0.999)  # adam, adamw: decay of the two running means
+    epsilon: float = 1e-8  # adam, adamw: added to the root
     batch: int | None = 10  # points a step; None: all
     epochs: int | None = 1  # passes over the data a round ...
     steps: int | None = None  # ... or this many steps, with epochs = None
     shuffle: bool = True  # a new order every epoch
     keep: bool = False  # keep the optimizer's state from round to round
-    schedule: Literal["constant", "exponential", "step", "cosine"] = "constant"
+    schedule: Literal["constant", "exponential", "step", "cosine"] = "constant"  # of the rate over the rounds
     decay: float = 1.0  # exponential, step: the rate is multiplied by this ...
     every: int = 1  # ... each so many rounds (exponential: smoothly)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require(self.rate > 0 and math.isfinite(self.rate), "rate", self.rate, "a number above 0")
         require(0 <= self.momentum < 1, "momentum", self.momentum, "0 or more and below 1")
         require(self.weight_decay >= 0, "weight_decay", self.weight_decay, "0 or more")

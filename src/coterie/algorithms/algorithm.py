@@ -21,6 +21,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from coterie.checked import Checked
 from coterie.cohort import Cohort, Personal
 from coterie.errors import CoterieError, require
 from coterie.listener import Heard, State
@@ -29,7 +30,7 @@ from coterie.wire import Fields, Mail
 
 
 @dataclass(frozen=True)
-class Algorithm:
+class Algorithm(Checked):
     """The base of all; its defaults are those of a single shared model."""
 
     bibtex: ClassVar[str]

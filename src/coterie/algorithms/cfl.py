@@ -41,6 +41,7 @@ class CFL(Algorithm):
     needs_server: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require(self.stationary > 0, "stationary", self.stationary, "above 0")
         require(self.restless > 0, "restless", self.restless, "above 0")
         require(self.first_split >= 0, "first_split", self.first_split, "0 or more")

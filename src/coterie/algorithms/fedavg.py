@@ -17,7 +17,7 @@ class FedAvg(Algorithm):
     Over a graph every client averages its own row with those of its neighbours.
     """
 
-    weights: Literal["size", "equal"] = "size"  # n_k / n, or 1 / N
+    weights: Literal["size", "equal"] = "size"  # of clients in the mean: n_k, or all alike
 
     bibtex: ClassVar[str] = """@inproceedings{mcmahan2017communication,
   title={Communication-Efficient Learning of Deep Networks from Decentralized Data},

@@ -21,8 +21,8 @@ class FedEM(Algorithm):
     Differs: the published program weighs a client's rows by its size (`weights="size"`), not by responsibility.
     """
 
-    n_clusters: int  # M in the paper
-    weights: Literal["mass", "size"] = "mass"
+    n_clusters: int  # how many components, M in the paper
+    weights: Literal["mass", "size"] = "mass"  # of rows in the mean: responsibility taken, or n_k
 
     bibtex: ClassVar[str] = """@inproceedings{marfoq2021federated,
   title={Federated Multi-Task Learning under a Mixture of Distributions},

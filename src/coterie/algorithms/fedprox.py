@@ -28,6 +28,7 @@ class FedProx(FedAvg):
 }"""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require(self.pull >= 0, "pull", self.pull, "0 or more")
 
     def train(self, cohort: Cohort, offer: Mail) -> Fields:

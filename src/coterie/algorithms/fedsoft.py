@@ -29,12 +29,12 @@ class FedSoft(Algorithm):
     `as_published`; the last two are `Training(keep=True, shuffle=False)`.
     """
 
-    n_clusters: int  # S
-    pull: float = 0.1  # λ, eq. (4)
+    n_clusters: int  # how many clusters, S
+    pull: float = 0.1  # λ, eq. (4): how strongly a client is held to the centers it has a share of
     draws: int | None = None  # K per cluster, line 16; None: 60 as in the paper, or all if there are fewer
-    refresh: int = 2  # τ, line 3
-    smoothing: float = 1e-4  # σ, line 10
-    start: Literal["center", "own"] = "center"
+    refresh: int = 2  # τ, line 3: shares are estimated anew each so many rounds
+    smoothing: float = 1e-4  # σ, line 10: the least share that a client reports
+    start: Literal["center", "own"] = "center"  # of a local solve: the weighted center, or my last row
     replacement: bool = True  # are the K draws independent?
     smooth: Literal["small", "zero"] = "small"  # shares below σ become σ, or only those that are zero
 
@@ -51,6 +51,7 @@ class FedSoft(Algorithm):
         return cls(n_clusters, **{"start": "own", "replacement": False, "smooth": "zero", **settings})
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require(self.pull >= 0, "pull", self.pull, "0 or more")
         require(self.draws is None or self.draws >= 1, "draws", self.draws, "1 or more")
         require(self.refresh >= 1, "refresh", self.refresh, "1 or more")

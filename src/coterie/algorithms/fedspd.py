@@ -28,11 +28,11 @@ class FedSPD(Algorithm):
     the first round, and aligns by the least similarity.
     """
 
-    n_clusters: int  # S
-    final_epochs: int = 10  # τ_final, line 41
+    n_clusters: int  # how many clusters, S
+    final_epochs: int = 10  # τ_final, line 41: passes over all of my data at the end
     final_rate: float = 0.5  # times the rate that training began with, in the final phase
     first_times: int = 2  # times as long is the first round
-    align: bool = False
+    align: bool = False  # file a row heard by likeness, not by the name its sender has for it
 
     bibtex: ClassVar[str] = """@article{lin2024fedspd,
   title={FedSPD: A Soft-clustering Approach for Personalized Decentralized Federated Learning},
@@ -42,6 +42,7 @@ class FedSPD(Algorithm):
 }"""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require(self.final_epochs >= 0, "final_epochs", self.final_epochs, "0 or more")
         require(self.final_rate > 0, "final_rate", self.final_rate, "above 0")
         require(self.first_times >= 1, "first_times", self.first_times, "1 or more")

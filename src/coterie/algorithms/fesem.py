@@ -15,8 +15,10 @@ class FeSEM(WeCFL):
     It is WeCFL with equal weights on all parameters; the choices are stated there.
     """
 
-    weights: Literal["size", "equal"] = "equal"
-    represent: Part = "all"
+    weights: Literal["size", "equal"] = "equal"  # of clients, in clustering and mean
+    represent: Part = (
+        "all"  # what of a row is clustered: all parameters, dense layers, the last dense weights
+    )
 
     bibtex: ClassVar[str] = """@article{xie2021multi,
   title={Multi-Center Federated Learning},

@@ -30,7 +30,7 @@ from coterie.wire import Fields, Mail
 class HardClusters(Algorithm):
     """Every client is of one cluster."""
 
-    n_clusters: int  # K
+    n_clusters: int  # how many clusters, K
 
     def aggregate(self, state: State, heard: Heard, member: Tensor, weight: Tensor) -> State:
         """Each center becomes the weighted mean of its members' rows (letter,); one unheard of stays."""

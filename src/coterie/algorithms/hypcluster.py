@@ -14,7 +14,7 @@ class HypCluster(IFCA):
     Choice: the paper optimises each cluster's pooled loss by any method; we average rows by size, as FedAvg does.
     """
 
-    weights: Literal["equal", "size"] = "size"
+    weights: Literal["equal", "size"] = "size"  # of clients in the mean: all alike, or n_k
 
     bibtex: ClassVar[str] = """@article{mansour2020three,
   title={Three Approaches for Personalization with Applications to Federated Learning},

@@ -21,8 +21,8 @@ class IFCA(ChosenByLoss):
     Over a graph every client has centers of its own.
     """
 
-    averaging: Literal["model", "gradient"] = "model"
-    weights: Literal["equal", "size"] = "equal"
+    averaging: Literal["model", "gradient"] = "model"  # rows trained as training says, or one full-batch step
+    weights: Literal["equal", "size"] = "equal"  # of clients in the mean: all alike, or n_k
 
     bibtex: ClassVar[str] = """@inproceedings{ghosh2020efficient,
   title={An Efficient Framework for Clustered Federated Learning},

@@ -20,11 +20,11 @@ class pFedMe(Algorithm):
     Differs: the published program reports w; we report θ.
     """
 
-    pull: float = 15.0  # λ, eq. (3)
-    local_rounds: int = 20  # R
+    pull: float = 15.0  # λ, eq. (3): how strongly θ is held to w
+    local_rounds: int = 20  # R: batches a round
     inner_steps: int = 5  # K: steps on one fixed batch
-    local_rate: float = 0.005  # η
-    server_step: float = 1.0  # β, line 12
+    local_rate: float = 0.005  # η: the step of w is η·λ of the way to θ
+    server_step: float = 1.0  # β, line 12: how far the center goes to the mean
 
     bibtex: ClassVar[str] = """@inproceedings{tdinh2020personalized,
   title={Personalized Federated Learning with Moreau Envelopes},
@@ -34,6 +34,7 @@ class pFedMe(Algorithm):
 }"""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require(self.pull > 0, "pull", self.pull, "above 0")
         require(self.local_rounds >= 1, "local_rounds", self.local_rounds, "1 or more")
         require(self.inner_steps >= 1, "inner_steps", self.inner_steps, "1 or more")

@@ -22,8 +22,8 @@ class FedAvgPlus(Algorithm):
     Told: a row for each run and how many points I have. Kept: nothing.
     """
 
-    n_clusters: int  # K runs
-    weights: Literal["size", "equal"] = "size"
+    n_clusters: int  # how many runs, K
+    weights: Literal["size", "equal"] = "size"  # of clients in the mean: n_k, or all alike
 
     bibtex: ClassVar[str] = WeCFL.bibtex
     needs_server: ClassVar[bool] = True
@@ -63,6 +63,7 @@ class FedProxPlus(FedAvgPlus):
         return "FedProx+"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require(self.pull >= 0, "pull", self.pull, "0 or more")
 
     def train(self, cohort: Cohort, offer: Mail) -> Fields:

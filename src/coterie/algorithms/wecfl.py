@@ -21,10 +21,12 @@ class WeCFL(ClusteredByRow):
     Differs: the published program clusters by the last layer's weight matrix (`represent="last"`).
     """
 
-    weights: Literal["size", "equal"] = "size"  # λ_i
-    represent: Part = "dense"  # g_i: the flattened fully-connected layers
-    distance: Literal["euclidean", "cosine"] = "euclidean"  # d
-    restart: bool = True
+    weights: Literal["size", "equal"] = "size"  # λ_i of clients, in clustering and mean
+    represent: Part = (
+        "dense"  # g_i, what of a row is clustered: all parameters, dense layers, the last dense weights
+    )
+    distance: Literal["euclidean", "cosine"] = "euclidean"  # d, between a client and a center
+    restart: bool = True  # cluster anew each round, or take one step from the present centers
 
     bibtex: ClassVar[str] = """@article{ma2022convergence,
   title={On the Convergence of Clustered Federated Learning},

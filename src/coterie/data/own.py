@@ -163,6 +163,7 @@ def _federation(clients: Sequence[Client], test_fraction: float, task: Task | No
         test=test_points if len(test_points.at) else None,
         task=meant.task,
         n_outputs=max(meant.n_outputs, _vocabulary(clients)) if task == "next-character" else meant.n_outputs,
+        classes=meant.classes,
     )
 
 

@@ -24,6 +24,7 @@ class Targets(NamedTuple):
     task: Task
     n_outputs: int
     y: list[Tensor]  # labels (point,) or (point, time); numbers (point, output)
+    classes: tuple[str, ...] = ()  # the words behind the labels, where they were words
 
 
 def targets(given: Sequence[Named], task: Task | None) -> Targets:
@@ -32,7 +33,8 @@ def targets(given: Sequence[Named], task: Task | None) -> Targets:
     guessed = "regression" if any(y.dtype.kind == "f" for _, y in given) else "classification"
     if (task or guessed) == "regression":
         return _numbers(given)
-    return _labels(_without_words(given), task or "classification", guessed=task is None)
+    numbered, words = _without_words(given)
+    return _labels(numbered, task or "classification", guessed=task is None)._replace(classes=words)
 
 
 def _numbers(given: Sequence[Named]) -> Targets:
@@ -50,18 +52,18 @@ def _numbers(given: Sequence[Named]) -> Targets:
     return Targets("regression", outputs, numbers)
 
 
-def _without_words(given: Sequence[Named]) -> list[Named]:
-    """Words as whole numbers from 0, in sorted order."""
+def _without_words(given: Sequence[Named]) -> tuple[list[Named], tuple[str, ...]]:
+    """Words as whole numbers from 0, in sorted order; and the words."""
     words = [g for g in given if g.y.dtype.kind == "U"]
     if not words:
-        return list(given)
+        return list(given), ()
     if len(words) < len(given):
         other = next(g for g in given if g.y.dtype.kind != "U")
         raise CoterieError(
             f"{other.where} has numbers as targets and {words[0].where} has words; all clients need the same kind"
         )
     vocabulary = np.unique(np.concatenate([y.ravel() for _, y in words]))
-    return [Named(where, np.searchsorted(vocabulary, y)) for where, y in given]
+    return [Named(where, np.searchsorted(vocabulary, y)) for where, y in given], tuple(map(str, vocabulary))
 
 
 def _labels(given: Sequence[Named], task: Task, guessed: bool) -> Targets:

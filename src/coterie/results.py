@@ -1,0 +1,119 @@
+"""What a finished run leaves: centers, importance, and a model for every client."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from coterie.cohort import Personal
+from coterie.federation import Task
+from coterie.rows import Rows
+from coterie.scores import mixture_of
+from coterie.simulate import Result
+
+if TYPE_CHECKING:
+    import pandas
+
+Record = dict[str, Any]
+
+
+class PersonalModel:
+    """One client's model: call it with inputs for its predictions.
+
+    Several modules mean that their predictions are averaged by weight: numbers as they are, classes as
+    probabilities (given as logarithms).
+    """
+
+    def __init__(self, modules: Sequence[nn.Module], weights: Tensor, task: Task):
+        self.modules, self.weights, self.task = list(modules), weights, task
+
+    def state_dicts(self) -> list[dict[str, Tensor]]:
+        return [module.state_dict() for module in self.modules]
+
+    def __call__(self, x: Any) -> Tensor:
+        first = next(self.modules[0].parameters())
+        x = torch.as_tensor(x, device=first.device)
+        x = x.to(first.dtype) if x.is_floating_point() or x.dtype == torch.uint8 else x
+        with torch.no_grad():
+            outputs: list[Tensor] = [module(x) for module in self.modules]
+            if len(outputs) == 1:
+                return outputs[0]
+            weights = (self.weights / self.weights.sum()).to(first.dtype)
+            return mixture_of(outputs, weights.expand(len(x), -1), self.task)
+
+    def predict(self, x: Any) -> Tensor:
+        """The class, or the number."""
+        output = self(x)
+        return output if self.task == "regression" else output.argmax(-1)
+
+
+class PersonalModels(Mapping[str, PersonalModel]):
+    """Every client's model, by the client's id."""
+
+    def __init__(self, rows: Rows, ids: Sequence[str], personal: Personal, task: Task):
+        self._rows, self._personal, self._task = rows, personal, task
+        self._at = {name: i for i, name in enumerate(ids)}
+
+    def __getitem__(self, client: str) -> PersonalModel:
+        if str(client) not in self._at:
+            close = get_close_matches(str(client), self._at, 1)
+            raise KeyError(
+                f"there is no client {client!r}" + (f"; did you mean {close[0]!r}?" if close else "")
+            )
+        i = self._at[str(client)]
+        modules = [self._rows.module_of(row) for row in self._personal.rows[i]]
+        return PersonalModel(modules, self._personal.weights[i], self._task)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._at)
+
+    def __len__(self) -> int:
+        return len(self._at)
+
+
+class Run:
+    """A finished run."""
+
+    def __init__(
+        self,
+        rows: Rows,
+        ids: tuple[str, ...],
+        task: Task,
+        result: Result,
+        records: list[Record],
+        summary: dict[str, Any],
+        folder: Path | None = None,
+    ):
+        self.ids, self.task, self.records, self.summary, self.folder = ids, task, records, summary, folder
+        self._rows, self._result = rows, result
+        self.personal = PersonalModels(rows, ids, result.personal, task)
+        self.classes: list[str] = summary["classes"]  # the words behind the labels, where they were words
+
+    def __repr__(self) -> str:
+        where = f", in {self.folder}" if self.folder else ""
+        rounds = self.summary["rounds"]
+        return f"<a run of {self.summary['algorithm']}: {len(self.ids)} clients, {rounds} rounds{where}>"
+
+    @property
+    def centers(self) -> list[nn.Module]:
+        """One model per cluster."""
+        return [self._rows.module_of(row) for row in self._result.centers]
+
+    @property
+    def importance(self) -> pandas.DataFrame:
+        """How much of each cluster every client has."""
+        import pandas
+
+        return pandas.DataFrame(self._result.importance.cpu().numpy(), index=list(self.ids))
+
+    @property
+    def history(self) -> pandas.DataFrame:
+        """One line per round."""
+        import pandas
+
+        return pandas.DataFrame(self.records)

@@ -1,0 +1,427 @@
+"""k-FED: numbers computed by hand, relations, degenerate devices, and the command."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.metrics import adjusted_rand_score
+from sklearn.utils.estimator_checks import check_estimator
+
+from coterie import CoterieError, KFed
+from coterie.cli import main
+from coterie.clustering import combine, local_clusters
+from coterie.clustering_local import choose, filtered_means, separations
+
+CANNOT_APPLY = {
+    "check_array_api_input": "distances are computed by numpy and BLAS; no other arrays are taken, nor claimed to be"
+}
+CENTERS = 20.0 * np.eye(6)[:, :5]  # six centers in five dimensions, the last at 0
+
+
+def column(*numbers: float) -> Any:
+    return np.array(numbers, float)[:, None]
+
+
+def devices(seed: int = 0, n: int = 20) -> tuple[list[Any], list[Any]]:
+    """Nine devices with two of six clusters each: points, and the cluster of each."""
+    chance = np.random.default_rng(seed)
+    truth = [np.repeat([z % 3 * 2, z % 3 * 2 + 1], n) for z in range(9)]
+    return [CENTERS[t] + chance.normal(size=(len(t), 5)) for t in truth], truth
+
+
+# by hand
+
+
+def test_the_filter_takes_what_is_three_times_nearer() -> None:
+    x = column(0, 2, 4, 9, 10)
+    assert filtered_means(x, x, column(0, 10)).tolist() == [[1], [9.5]]  # up to 2.5, and from 7.5
+
+
+def test_an_empty_filtered_set_takes_the_nearest() -> None:
+    x = column(4, 6)
+    assert filtered_means(x, x, column(0, 10)).tolist() == [[4], [6]]
+    assert filtered_means(x, x, column(0, 10, 20)).tolist() == [[4], [6], [6]]
+
+
+def test_the_filter_looks_at_the_projection_and_the_means_do_not() -> None:
+    x = np.array([[0, 5], [2, 7], [10, 1]], float)
+    assert filtered_means(x, x[:, :1], column(0, 10)).tolist() == [[1, 6], [10, 1]]
+
+
+def test_farthest_first_and_one_lloyd_round() -> None:
+    told = [column(4), column(0, 10), column(100)]  # starts from 0 and 10, then 100; 4 is nearer to 0
+    found = combine(told, 3)
+    assert found.centers.tolist() == [[2], [10], [100]]
+    assert [c.tolist() for c in found.clusters] == [[0], [0, 1], [2]]
+
+
+def test_more_lloyd_rounds() -> None:
+    told = [column(0, 10), column(4.9), column(6), column(6)]
+    assert combine(told, 2).centers.ravel() == pytest.approx([2.45, 22 / 3])
+    assert combine(told, 2, lloyd_rounds=2).centers.ravel() == pytest.approx([0, 26.9 / 4])
+    assert combine(told, 2, lloyd_rounds=None).centers.ravel() == pytest.approx([0, 26.9 / 4])
+
+
+def test_sizes_weigh() -> None:
+    told, sizes = [column(0, 10), column(2)], [[1, 1], [3]]
+    assert combine(told, 2).centers.ravel().tolist() == [1, 10]
+    assert combine(told, 2, sizes=sizes).centers.ravel().tolist() == [1.5, 10]
+
+
+def test_separations() -> None:
+    found = separations(column(0, 2, 10, 12), [0, 0, 1, 1])  # ‖A − C‖ = 2, Δ = √2·2/√2
+    assert found == pytest.approx([10 / (2 * (2 + 2))])
+    assert separations(column(0, 2, 10, 12), [0, 0, 1, 1], m0=4, factor=2) == pytest.approx(
+        found / 2 / 2**0.5
+    )
+    assert separations(column(0, 0, 1), [0, 0, 1]).tolist() == [np.inf]
+
+
+def test_choosing_by_the_share_of_separated_pairs() -> None:
+    assert choose({2: 1.0, 3: 0.7, 4: 1.0, 5: 0.9}, least=1) == 4
+    assert choose({2: 0.0, 3: 0.4}, least=1) == 1
+    assert choose({}, least=1) == 1
+
+
+# relations
+
+
+def test_one_device_is_its_local_clustering() -> None:
+    x = np.concatenate(devices()[0])
+    model = KFed(6, random_state=3).fit(x)
+    own = local_clusters(x, 6, random_state=3)
+    assert np.array_equal(model.device_centers_[0], own.means)
+    clusters = model.device_clusters_[0]
+    assert sorted(clusters) == list(range(6))
+    assert np.array_equal(model.labels_, clusters[own.labels])
+    assert model.cluster_centers_[clusters] == pytest.approx(own.means)
+
+
+def test_a_device_alone_computes_what_it_computes_here() -> None:
+    points, _ = devices()
+    model = KFed(6, 2, n_init=3, random_state=7).fit(points)
+    apart = [local_clusters(x, 2, n_init=3, random_state=7) for x in points]
+    for here, there in zip(model.device_centers_, apart, strict=True):
+        assert np.array_equal(here, there.means)
+    assert np.array_equal(
+        model.cluster_centers_, combine([a.means for a in apart], 6, random_state=7).centers
+    )
+
+
+@pytest.mark.parametrize("weights", ["equal", "size"])
+@pytest.mark.parametrize("settings", [{"n_clusters": 6, "n_local_clusters": 2}, {}])
+def test_the_order_of_devices_does_not_matter(settings: dict[str, Any], weights: str) -> None:
+    points, _ = devices(1, n=12)
+    order = np.random.default_rng(0).permutation(len(points))
+    one = KFed(weights=weights, random_state=5, **settings).fit(points)
+    other = KFed(weights=weights, random_state=5, **settings).fit([points[z] for z in order])
+    assert np.array_equal(one.cluster_centers_, other.cluster_centers_)
+    for place, z in enumerate(order):
+        assert np.array_equal(one.device_labels_[z], other.device_labels_[place])
+
+
+def test_a_list_and_an_array_with_ids_give_the_same() -> None:
+    points, _ = devices()
+    x, ids = np.concatenate(points), np.repeat([f"phone {z}" for z in range(9)], 40)
+    shuffle = np.argsort(
+        np.random.default_rng(0).random(len(x)) + np.arange(len(x)) % 40 * 10
+    )  # kept within devices
+    listed = KFed(6, 2, random_state=0).fit(points)
+    model = KFed(6, 2, random_state=0)
+    assert np.array_equal(model.fit_predict(x[shuffle], devices=ids[shuffle]), listed.labels_[shuffle])
+    assert list(model.devices_) == sorted(set(ids))
+    assert np.array_equal(listed.labels_, np.concatenate(listed.device_labels_))
+
+
+def test_devices_that_never_arrive_are_not_missed() -> None:
+    points, truth = devices()
+    kept = [0, 4, 8]  # all six clusters between them
+    model = KFed(6, 2, random_state=0).fit([points[z] for z in kept])
+    assert adjusted_rand_score(np.concatenate([truth[z] for z in kept]), model.labels_) == 1
+
+
+@pytest.mark.parametrize("settings", [{"n_local_clusters": 2}, {"n_local_clusters": "auto"}])
+@pytest.mark.parametrize("n_clusters", [6, None])
+def test_separated_clusters_are_recovered(n_clusters: int | None, settings: dict[str, Any]) -> None:
+    points, truth = devices()
+    model = KFed(n_clusters, random_state=0, n_init=4, **settings).fit(points)
+    assert adjusted_rand_score(np.concatenate(truth), model.labels_) == 1
+    assert len(model.cluster_centers_) == 6
+    assert all(len(means) == 2 for means in model.device_centers_)
+    assert np.array_equal(model.predict(np.concatenate(points)), model.labels_)
+
+
+def test_one_number_for_each_device() -> None:
+    points, truth = devices()
+    points.append(CENTERS[[0] * 9] + 0.1)
+    model = KFed(6, [2] * 9 + [1], random_state=0).fit(points)
+    assert [len(m) for m in model.device_centers_] == [2] * 9 + [1]
+    assert adjusted_rand_score(np.concatenate([*truth, [0] * 9]), model.labels_) == 1
+
+
+def test_restarts_do_not_cost_more() -> None:
+    x = np.random.default_rng(0).normal(size=(60, 3))
+
+    def cost(n_init: int) -> float:
+        found = local_clusters(x, 6, n_init=n_init, random_state=1)
+        return float(((x - found.means[found.labels]) ** 2).sum())
+
+    assert cost(10) <= cost(3) <= cost(1)
+    assert cost(10) < cost(1)
+
+
+def test_far_from_the_origin_nothing_is_lost() -> None:
+    points, truth = devices()
+    model = KFed(6, 2, random_state=0).fit([x + 1e8 for x in points])
+    assert (
+        adjusted_rand_score(np.concatenate(truth), model.labels_) > 0.6
+    )  # one of two directions is the offset
+    x = column(1e8, 1e8 + 1, 1e8 + 10, 1e8 + 11)
+    assert local_clusters(x, 2, random_state=0).sizes.tolist() == [2, 2]
+
+
+# later devices
+
+
+def test_joining_changes_nothing_and_labels_rightly() -> None:
+    points, _ = devices()
+    model = KFed(6, 2, random_state=0).fit(points[:6])
+    before = {name: np.copy(value) for name, value in vars(model).items() if name.endswith("_")}
+    for z in range(9):
+        joined = model.join(points[z])
+        assert np.array_equal(
+            joined.labels, joined.clusters[local_clusters(points[z], 2, random_state=0).labels]
+        )
+        assert joined.means.shape == (2, 5)
+        assert np.array_equal(
+            joined.labels, model.device_labels_[z % 3]
+        )  # has the same clusters, in the same order
+    assert np.array_equal(model.join(points[0]).labels, model.device_labels_[0])
+    assert len(model.join(points[8], n_local_clusters=1).clusters) == 1
+    for name, value in before.items():
+        assert np.array_equal(value, getattr(model, name)), name
+
+
+def test_without_a_random_state_joining_repeats_the_draws_of_fit() -> None:
+    x = np.random.default_rng(0).normal(size=(50, 2))  # nothing to find, so that starts matter
+    model = KFed(5, 5).fit([x, x + 1])
+    assert np.array_equal(model.join(x).means, model.device_centers_[0])
+
+
+def test_joining_needs_one_number_and_a_fit() -> None:
+    points, _ = devices()
+    with pytest.raises(NotFittedError):
+        KFed(6, 2).join(points[0])
+    with pytest.raises(CoterieError, match="one device that joins"):
+        KFed(6, [2] * 9).fit(points).join(points[0])
+
+
+# degenerate devices
+
+ODD = {
+    "one point": np.ones((1, 5)),
+    "fewer points than clusters": np.arange(10.0).reshape(2, 5),
+    "identical points": np.ones((7, 5)),
+    "zeros": np.zeros((7, 5)),
+    "two different points": np.repeat(np.eye(5)[:2], 4, axis=0),
+    "no points": np.empty((0, 5)),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+@pytest.mark.parametrize("k", [1, 3, "auto"])
+def test_odd_devices(name: str, k: Any) -> None:
+    x = ODD[name]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = local_clusters(x, k, n_init=2, random_state=0)
+        distinct = len(np.unique(x, axis=0))
+        assert len(found.means) == (min(k, distinct) if k != "auto" else len(found.means)) <= distinct
+        assert found.sizes.sum() == len(x) == len(found.labels)
+        if len(x):
+            assert len(local_clusters(x[:, :1], k, random_state=0).means) >= 1  # d < k'
+        points, truth = devices()
+        model = KFed(6, random_state=0).fit([*points, x])
+    assert len(model.device_labels_[-1]) == len(x)
+    assert adjusted_rand_score(np.concatenate(truth), model.labels_[: 9 * 40]) == 1
+
+
+def test_identical_points_on_all_devices_are_fewer_clusters() -> None:
+    with pytest.warns(ConvergenceWarning, match="only 1 of the 2"):
+        model = KFed(2, 1, random_state=0).fit([np.ones((3, 2))] * 4)
+    assert model.cluster_centers_.tolist() == [[1, 1]]
+    assert len(KFed().fit([np.ones((3, 2))] * 4).cluster_centers_) == 1
+
+
+def test_clusters_seen_once_cannot_be_counted_and_that_is_said() -> None:
+    with pytest.warns(ConvergenceWarning, match="no number of clusters separates the 6 means"):
+        assert len(KFed(None, 2, random_state=0).fit(devices()[0][:3]).cluster_centers_) == 2
+
+
+def test_more_local_clusters_than_clusters() -> None:
+    points, _ = devices()
+    model = KFed(2, 3, random_state=0).fit(points)
+    assert set(model.labels_) == {0, 1}
+
+
+# as a scikit-learn estimator
+
+
+@pytest.mark.parametrize("settings", [{}, {"n_clusters": 2}, {"weights": "size", "lloyd_rounds": None}])
+def test_scikit_learn_checks(settings: dict[str, Any]) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a warning for each check that is skipped
+        checked = check_estimator(KFed(**settings), on_fail=None, expected_failed_checks=CANNOT_APPLY)
+    odd = {one["check_name"]: one["exception"] for one in checked if one["status"] != "passed"}
+    assert odd.keys() <= CANNOT_APPLY.keys(), odd
+    assert len(checked) > 30
+
+
+def test_parameters_and_clone() -> None:
+    model = KFed(4, 2, n_init=3, random_state=1)
+    assert clone(model).get_params() == model.get_params()
+    assert model.set_params(n_init=5).n_init == 5
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"n_clusters": 0}, "n_clusters is 0; allowed is a whole number from 1, or None"),
+        ({"n_local_clusters": "many"}, "n_local_clusters is 'many'; allowed is 'auto', a whole number"),
+        ({"n_local_clusters": [2, 2]}, "one for each of the 9 devices"),
+        ({"n_init": 0}, "n_init is 0"),
+        ({"lloyd_rounds": 0}, "lloyd_rounds is 0"),
+        ({"weights": "none"}, "allowed is 'equal' or 'size'"),
+        ({"random_state": -1}, "random_state is -1"),
+        ({"n_clusters": 19, "n_local_clusters": 2}, "n_clusters is 19 and the devices have 18 local means"),
+    ],
+)
+def test_wrong_settings(settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(CoterieError, match=words):
+        KFed(**settings).fit(devices()[0])
+
+
+def test_wrong_data() -> None:
+    points, _ = devices()
+    with pytest.raises(CoterieError, match="device 1 cannot be used"):
+        KFed(6, 2).fit([points[0], points[1][:, :3]])
+    with pytest.raises(CoterieError, match="one id for each of the 40 points"):
+        KFed(6, 2).fit(points[0], devices=[1, 2])
+    with pytest.raises(CoterieError, match="missing ids"):
+        KFed(6, 2).fit(points[0], devices=[np.nan] * 40)
+    with pytest.raises(CoterieError, match="no device has a point"):
+        KFed().fit([np.empty((0, 2))])
+    with pytest.raises(CoterieError, match="the means of device 1"):
+        combine([np.ones((2, 3)), np.full((2, 3), np.nan)], 1)
+
+
+# the command
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Three devices in three kinds of files."""
+    points, _ = devices()
+    names = list("abcde")
+    (tmp_path / "in").mkdir()
+    np.savez(tmp_path / "in" / "one.npz", x=points[0], y=np.zeros(40))
+    table = pd.DataFrame(points[1], columns=names).assign(who="somebody")
+    table[["who", *names]].to_csv(tmp_path / "in" / "two.csv", index=False)
+    pd.DataFrame(points[2], columns=names)[names[::-1]].to_parquet(tmp_path / "in" / "three.parquet")
+    return tmp_path / "in"
+
+
+def _cluster(*arguments: object) -> int:
+    return main(["cluster", *map(str, arguments)])
+
+
+@pytest.mark.parametrize(
+    "asked", [("--clusters", 6, "--local-clusters", 2, "--restarts", 3), ("--clusters", 6)]
+)
+def test_the_command(folder: Path, asked: tuple[object, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    out = folder.parent / "new" / "labels.parquet"
+    assert _cluster(folder, *asked, "--out", out) == 0
+    said = capsys.readouterr()
+    assert said.err == ""
+    assert ["3", "120", "5", "6", "6", "0.2"] in [line.split() for line in said.out.splitlines()]
+    found = pd.read_parquet(out)
+    assert list(found.columns) == ["device", "row", "label"]
+    truth = {"one": 0, "two": 2, "three": 4}
+    expected = found.device.map(truth) + found.row // 20
+    assert adjusted_rand_score(expected, found.label) == 1
+    assert list(found.groupby("device").size()) == [40, 40, 40]
+
+
+def test_the_command_writes_csv_and_the_same_again(folder: Path) -> None:
+    outs = [folder.parent / f"{n}.csv" for n in range(2)]
+    for out in outs:
+        assert _cluster(folder, "--clusters", 6, "--local-clusters", 2, "--seed", 4, "--out", out) == 0
+    assert outs[0].read_bytes() == outs[1].read_bytes()
+    assert outs[0].read_text().startswith("device,row,label\none,0,")
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        (("nowhere", "--out", "l.csv"), "is not a folder"),
+        (("empty", "--out", "l.csv"), "has no .npz, .csv or .parquet file"),
+        (("in", "--out", "l.txt"), "ends in .parquet or .csv"),
+        (("in", "--out", "in/l.csv"), "in the folder of the devices"),
+        (("in",), "--out"),
+        (
+            ("in", "--out", "l.csv", "--clusters", "x"),
+            "--clusters is 'x'; allowed is a whole number from 1, or auto",
+        ),
+        (("in", "--out", "l.csv", "--local-clusters", "0"), "--local-clusters is '0'"),
+        (("in", "--out", "l.csv", "--restarts", "0"), "--restarts is 0"),
+        (("in", "--out", "l.csv", "--seed", "-1"), "--seed is -1"),
+        (("in", "--out", "l.csv", "--clusters", "7", "--local-clusters", "2"), "have 6 local means in all"),
+        (("twice", "--out", "l.csv"), "two files named a"),
+        (("nan", "--out", "l.csv"), "point 1: a number is missing"),
+        (("words", "--out", "l.csv"), "no column of numbers"),
+        (("widths", "--out", "l.csv"), "has 2 features and a has 1"),
+        (("columns", "--out", "l.csv"), "all devices need the same"),
+        (("torn", "--out", "l.csv"), "could not be read"),
+        (("none", "--out", "l.csv"), "has no points"),
+    ],
+)
+def test_mistakes_are_one_sentence(
+    folder: Path,
+    asked: tuple[str, ...],
+    words: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(folder.parent)
+    _make_mistakes()
+    assert _cluster(*asked) == 2
+    said = capsys.readouterr()
+    assert words in said.err
+    assert said.err.count("\n") == 1
+    assert not Path("l.csv").exists()
+
+
+def _make_mistakes() -> None:
+    files = {
+        "twice/a.csv": "p\n1\n",
+        "nan/a.csv": "p,q\n1,2\n,3\n",
+        "words/a.csv": "p\nq\n",
+        "columns/a.csv": "p\n1\n",
+        "columns/b.csv": "q\n1\n",
+        "torn/a.npz": "PK",
+        "none/a.csv": "p,q\n",
+        "widths/a.csv": "p\n1\n",
+    }
+    Path("empty").mkdir()
+    for name, text in files.items():
+        Path(name).parent.mkdir(exist_ok=True)
+        Path(name).write_text(text)
+    np.savez("twice/a.npz", x=np.ones(3))
+    np.savez("widths/b.npz", x=np.ones((3, 2)))
