@@ -109,7 +109,9 @@ def test_the_table_at_the_end(capsys: pytest.CaptureFixture[str]) -> None:
     headings = [
         "method",
         "accuracy on 1",
+        "others on 1",
         "accuracy on 2",
+        "others on 2",
         "importance error",
         "personal accuracy",
         "MB sent",
@@ -118,9 +120,10 @@ def test_the_table_at_the_end(capsys: pytest.CaptureFixture[str]) -> None:
     summary = Store(Path("out/soft")).summary()
     centers = summary["centers"]
     own = [centers["accuracy"][c][d] for d, c in enumerate(centers["center_of_distribution"])]
-    shown = [*own, centers["importance_error"], summary["personal"]["accuracy"]]
+    other = [centers["accuracy"][1 - c][d] for d, c in enumerate(centers["center_of_distribution"])]
+    shown = [own[0], other[0], own[1], other[1], centers["importance_error"], summary["personal"]["accuracy"]]
     assert _line(text, "soft") == ["soft", *(f"{n:.3f}" for n in shown), f"{summary['megabytes']:.1f}"]
-    assert _line(text, "Local")[1:4] == ["–", "–", "–"]
+    assert _line(text, "Local")[1:6] == ["–"] * 5
     assert load(Path("out/experiment.toml")) == parse(SEVERAL)
     for label in LABELS:
         assert load(Path("out") / label / "experiment.toml").methods[0].label == label
@@ -208,7 +211,15 @@ def test_regression_is_scored_by_its_squared_error(capsys: pytest.CaptureFixture
     data = {"source": "regressions", "clients": 4, "sizes": [6, 8], "dimension": 2, "distribution_points": 20}
     Path("r.toml").write_text(toml.write({**ONE, "data": data}))
     text = _printed(capsys, "run", "r.toml", "--out", "r")
-    assert _headings(text)[1:] == ["MSE on 1", "MSE on 2", "importance error", "personal MSE", "MB sent"]
+    assert _headings(text)[1:] == [
+        "MSE on 1",
+        "others on 1",
+        "MSE on 2",
+        "others on 2",
+        "importance error",
+        "personal MSE",
+        "MB sent",
+    ]
     summary = json.loads(Path("r/summary.json").read_text())
     assert f"{summary['personal']['loss']:.3f}" in _line(text, "FedSoft")
 

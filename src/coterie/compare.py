@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,6 +25,10 @@ def measured(summary: Mapping[str, Any]) -> Numbers:
         name, values = _measure(centers)
         for distribution, own in enumerate(centers["center_of_distribution"]):
             found[f"{name} on {distribution + 1}"] = values[own][distribution]
+            others = [row[distribution] for center, row in enumerate(values) if center != own]
+            if others:
+                best = max if name == "accuracy" else min
+                found[f"others on {distribution + 1}"] = best(map(_plain, others))
         if "importance_error" in centers:
             found["importance error"] = centers["importance_error"]
     if personal:
@@ -32,7 +37,12 @@ def measured(summary: Mapping[str, Any]) -> Numbers:
         if "accuracy" in personal:
             found.update({"personal F1": personal["f1"], "personal loss": personal["loss"]})
     found["MB sent"] = summary["megabytes"]
-    return found
+    return {heading: _plain(number) for heading, number in found.items()}
+
+
+def _plain(number: float | None) -> float:
+    """What diverged is null in a summary."""
+    return math.nan if number is None else number
 
 
 def _measure(scores: Mapping[str, Any]) -> tuple[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from rich.box import SIMPLE_HEAD
@@ -15,7 +16,7 @@ from coterie.explain import REQUIRED, explained
 
 _ABSENT = "–"
 _LEGEND = (
-    "{0} on 1, 2, ...: of each distribution's own center, on points of that distribution; "
+    "{0} on 1, 2, ...: of each distribution's own center, on points of that distribution, and the best of the others; "
     "personal: mean over clients on their held-out points{1}"
 )
 
@@ -33,7 +34,7 @@ def end_of_run(methods: Mapping[str, Numbers]) -> Table:
 def compared(lines: Sequence[Line]) -> Table:
     """One line per group of runs that differ in the seed alone."""
     columns = [line.over_seeds() for line in lines]
-    headings = _headings(columns)
+    headings = [heading for heading in _headings(columns) if not heading.startswith("others on")]
     table = _table("method", [*headings, "seeds"], "; mean ± sample standard deviation over seeds")
     for line, column in zip(lines, columns, strict=True):
         cells = [_spread(h, *column[h]) if h in column else _ABSENT for h in headings]
@@ -89,6 +90,8 @@ def _table(first: str, headings: Sequence[str], note: str) -> Table:
 
 
 def _number(heading: str, value: float) -> str:
+    if math.isnan(value):
+        return "diverged"
     return f"{value:.1f}" if heading == "MB sent" else f"{value:.3f}"
 
 
