@@ -85,6 +85,8 @@ def main() -> None:
         for name, kind in ALGORITHMS.items():
             soft = "n_clusters" in {f.name for f in fields(kind)}
             for place, topology in (("server", Server()), ("graph", Graph("erdos-renyi", degree=4))):
+                if kind.needs_server and place == "graph":
+                    continue
                 stages = Stages((Stage(kind(n_clusters=2) if soft else kind(), 3, training, topology),))
                 (cpu, _, _), (gpu, seconds, together) = (
                     play(d, build, data, stages) for d in ("cpu", "cuda")
