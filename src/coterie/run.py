@@ -97,13 +97,7 @@ def run(
     the run is kept in that folder, with `experiment`, the TOML that describes it, where there is one; `resume`
     goes on with what lies there.
     """
-    if isinstance(algorithm, Sequence):
-        stages = Stages(algorithm)
-    elif isinstance(algorithm, Stage):
-        stages = Stages((algorithm,))
-    else:
-        how = training or Training(), topology or Server(), participation or Participation()
-        stages = Stages((Stage(algorithm, rounds, *how),))
+    stages = _stages(algorithm, rounds, training, topology, participation)
     require(fits(seed, int) and 0 <= seed < 2**63, "seed", seed, "a whole number from 0")
     require(
         isinstance(dtype, torch.dtype) and dtype.is_floating_point,
@@ -138,6 +132,21 @@ def run(
                 journal.checkpoint()
                 raise
     return journal.finish()
+
+
+def _stages(
+    algorithm: Algorithm | Stage | Sequence[Stage],
+    rounds: int,
+    training: Training | None,
+    topology: Topology | None,
+    participation: Participation | None,
+) -> Stages:
+    if isinstance(algorithm, Sequence):
+        return Stages(algorithm)
+    if isinstance(algorithm, Stage):
+        return Stages((algorithm,))
+    how = training or Training(), topology or Server(), participation or Participation()
+    return Stages((Stage(algorithm, rounds, *how),))
 
 
 class Journal:
