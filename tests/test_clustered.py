@@ -217,11 +217,18 @@ def test_cfl_loses_nobody_through_two_levels() -> None:
 def test_cfl_goes_on_after_a_checkpoint_with_more_clusters() -> None:
     data, training = opposed(1.0, -1.0), Training(rate=0.1, epochs=1)
     straight = play(CFL(stationary=0.3, restless=0.5, first_split=3), data, rounds=30, training=training)
-    half = play(CFL(stationary=0.3, restless=0.5, first_split=3), data, rounds=30, training=training)
+    half = Simulation(
+        lambda: nn.Linear(2, 1, bias=False), data, straight.stages, dtype=F64, device=torch.device("cpu")
+    )
+    while half.state.centers.shape[1] == 1:
+        half.step()
+    assert not half.done
     again = Simulation(
         lambda: nn.Linear(2, 1, bias=False), data, half.stages, dtype=F64, device=torch.device("cpu")
     )
     again.load(*half.save())
+    while not again.done:
+        again.step()
     assert torch.equal(again.result().personal.rows, straight.result().personal.rows)
 
 
@@ -272,3 +279,165 @@ def test_ifca_over_a_graph_finds_pure_regressions() -> None:
     simulation = play(IFCA(2), data, rounds=40, topology=Graph("erdos-renyi", degree=6))
     centers = summarise(simulation, simulation.result())["centers"]
     assert max(centers["loss"][s][d] for d, s in enumerate(centers["center_of_distribution"])) < 1.5
+
+
+# what each option changes, by hand
+
+
+def test_cfl_maps_letters_back_to_clients() -> None:
+    """Clients 5, 2, 9 and 7 are heard, in this order; 2 and 7 are opposed to 5 and 9, and leave with their own ids."""
+    heard = Heard.by_server(mail([5, 2, 9, 7], update=[[2.0], [-2.0], [2.0], [-2.0]], size=[1, 1, 1, 1]))
+    cfl = CFL(stationary=0.5, restless=1.0, first_split=0)
+    after = cfl.combine(cfl.begin(state([[[0.0]]], 10)), heard)
+    leaves = after.member.nonzero()[:, 0].tolist()
+    assert leaves in (
+        [2, 7],
+        [5, 9],
+    )  # whoever leaves, the others keep the name, and so do all that were not heard
+    assert sorted(after.centers[0, :, 0].tolist()) == [-2.0, 2.0]  # each half took its own mean update
+    again = cfl.combine(after, heard)
+    assert torch.equal(again.member, after.member)  # a cluster that agrees does not split
+
+
+@pytest.mark.parametrize(
+    "settings", [{"first_split": 1}, {"smallest": 3}, {"most_alike": -1.0}, {"restless": 3.0}], ids=str
+)
+def test_cfl_does_not_split(settings: dict) -> None:
+    heard = Heard.by_server(mail([0, 1, 2, 3], update=[[2.0], [-2.0], [2.0], [-2.0]], size=[1, 1, 1, 1]))
+    cfl = CFL(**{"stationary": 0.5, "restless": 1.0, "first_split": 0, **settings})
+    assert cfl.combine(cfl.begin(state([[[0.0]]], 4)), heard).centers.shape[1] == 1
+
+
+def test_cfl_makes_the_greatest_cosine_between_halves_as_small_as_can_be() -> None:
+    """Six directions for which complete linkage parts two that are much alike, and single linkage does not."""
+    angles = torch.tensor([-56.0, -35, -118, -161, 69, -84], dtype=F64).deg2rad()
+    updates = torch.stack([angles.cos(), angles.sin()], 1)
+
+    def halves(linkage: str) -> float:
+        cfl = CFL(stationary=5.0, restless=0.1, first_split=0, linkage=linkage)
+        start = cfl.begin(state([[[0.0, 0.0]]], 6))
+        heard = Heard.by_server(mail(list(range(6)), update=updates.tolist(), size=[1] * 6))
+        member = cfl.combine(start, heard).member
+        cosine = updates @ updates.T
+        return float(cosine[member == 0][:, member == 1].max())
+
+    assert halves("single") == pytest.approx(-0.25, abs=0.01)
+    assert halves("complete") > 0.8
+
+
+def test_fedem_tells_its_mass_and_keeps_its_mixture() -> None:
+    """Points at 0 and 10 for centers at 0 and 10: each takes one, π = (½, ½), mass (1, 1), weight 1 of 2 in a step."""
+    cohort = one_number_cohort(([1, 1, 1, 1], [0, 10, 10, 10]), training=Training(rate=0.1, batch=None))
+    cohort.keep("mixture", torch.tensor([[0.9, 0.1]], dtype=F64))
+    told = FedEM(2).train(cohort, mail([0], centers=[[[1.0], [9.0]]]))
+    torch.testing.assert_close(told["mass"], torch.tensor([[1.0, 3.0]], dtype=F64))
+    torch.testing.assert_close(
+        cohort.recall("mixture", torch.zeros(1, 2, dtype=F64)), torch.tensor([[0.25, 0.75]], dtype=F64)
+    )
+    # gradients of Σ q·(w − y)²/n: ¼·2·(1 − 0) and ¾·2·(9 − 10)
+    by_hand = torch.tensor([[[1 - 0.1 * 0.5], [9 + 0.1 * 1.5]]], dtype=F64)
+    torch.testing.assert_close(told["row"], by_hand)
+    by_size = FedEM(2, weights="size").train(cohort, mail([0], centers=[[[1.0], [9.0]]]))
+    assert by_size["mass"].tolist() == [[4.0, 4.0]]
+    personal = FedEM(2).personal(cohort, mail([0], centers=[[[1.0], [9.0]]]))
+    torch.testing.assert_close(personal.weights, torch.tensor([[0.25, 0.75]], dtype=F64))
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_fedem_weighed_by_size_finds_pure_regressions(seed: int) -> None:
+    assert max(own_mse(FedEM(2, weights="size"), "pure", seed)) < 1.2
+
+
+def clustered(
+    rows: list, algorithm: WeCFL, member: list[int] | None = None, sizes: list[int] | None = None
+) -> list[int]:
+    """The members that WeCFL finds among rows; with `member`, not for the first time."""
+    start = algorithm.begin(state([[[0.0] * len(rows[0])] * algorithm.n_clusters], len(rows)))
+    if member is not None:
+        before = torch.tensor(member)
+        centers = torch.stack(
+            [torch.tensor(rows, dtype=F64)[before == s].mean(0) for s in range(algorithm.n_clusters)]
+        )
+        start = start.update(
+            centers=centers[None], member=before, clustered=torch.ones_like(before, dtype=torch.bool)
+        )
+    heard = Heard.by_server(mail(list(range(len(rows))), row=rows, size=sizes or [1] * len(rows)))
+    return algorithm.combine(start, heard).member.tolist()
+
+
+def test_wecfl_weighs_clients_in_the_clustering() -> None:
+    """0 and 1 against 3: alike for three clients, but with weight on 0 and 1 these are worth telling apart."""
+    rows = [[0.0], [1.0], [2.4]]
+    light, heavy = clustered(rows, WeCFL(2)), clustered(rows, WeCFL(2), sizes=[1000, 1000, 1])
+    assert light[0] == light[1] != light[2]
+    assert heavy[0] != heavy[1] == heavy[2]
+    assert clustered(rows, WeCFL(2, weights="equal"), sizes=[1000, 1000, 1])[:2] in ([0, 0], [1, 1])
+
+
+def test_wecfl_by_direction_or_by_distance() -> None:
+    rows = [[1.0, 0.0], [10.0, 0.1], [0.0, 1.0], [0.1, 10.0], [0.9, 0.8]]
+    by_direction = clustered(rows[:4], WeCFL(2, distance="cosine"))
+    assert by_direction[0] == by_direction[1] != by_direction[2] == by_direction[3]
+    by_distance = clustered(rows, WeCFL(3))
+    assert by_distance[0] == by_distance[2] == by_distance[4]
+
+
+def test_wecfl_keeps_its_labels_from_round_to_round() -> None:
+    rows = [[0.0], [0.1], [5.0], [5.1]]
+    for member in ([0, 0, 1, 1], [1, 1, 0, 0]):
+        assert clustered(rows, WeCFL(2), member) == member
+
+
+def test_wecfl_takes_one_step_without_a_restart() -> None:
+    """Centers at 1 and 100: the nearest for 0, 2 and 40 is 1; k-means anew would part 40 from 0 and 2."""
+    rows, member = [[0.0], [2.0], [40.0], [100.0]], [0, 0, 0, 1]
+    assert clustered(rows, WeCFL(2, restart=False), member) == [0, 0, 0, 1]
+
+
+def test_wecfl_does_not_make_two_clusters_of_one_that_is_heard() -> None:
+    """Only clients of cluster 1 are heard: all of them stay there, and center 0 stays where it is."""
+    wecfl = WeCFL(2)
+    start = wecfl.begin(state([[[0.0], [9.0]]], 8))
+    everyone = torch.ones(8, dtype=torch.bool)
+    start = start.update(member=torch.tensor([0] * 4 + [1] * 4), clustered=everyone)
+    heard = Heard.by_server(mail([4, 5, 6, 7], row=[[8.0], [9.0], [10.0], [11.0]], size=[1] * 4))
+    after = wecfl.combine(start, heard)
+    assert after.member.tolist() == [0] * 4 + [1] * 4
+    assert after.centers.tolist() == [[[0.0], [9.5]]]
+
+
+def test_ifca_gradient_mode_is_one_full_batch_step() -> None:
+    """Whatever training says: from w = 1, data y = 3 and y = 5, rate 0.1: 1 − 0.1·2·(1 − 4)."""
+    training = Training(rate=0.1, batch=1, epochs=3, momentum=0.9, weight_decay=0.5)
+    cohort = one_number_cohort(([1, 1], [3, 5]), training=training)
+    told = IFCA(1, averaging="gradient").train(cohort, mail([0], centers=[[[1.0]]]))
+    assert float(told["row"]) == pytest.approx(1.6)
+
+
+def test_the_runs_of_fedavg_plus_shuffle_by_themselves() -> None:
+    """From the same start two runs come out different, for their batches do."""
+    cohort = one_number_cohort(([1.0] * 30, list(range(30))), training=Training(rate=0.05, batch=4))
+    rows = FedAvgPlus(2).train(cohort, mail([0], centers=[[[1.0], [1.0]]]))["row"][0, :, 0]
+    assert float(rows[0]) != float(rows[1])
+
+
+def test_pfedme_takes_another_batch_each_local_round() -> None:
+    training = Training(rate=0.05, batch=2)
+    cohort = one_number_cohort(([1.0] * 8, [0, 1, 2, 3, 4, 5, 6, 7]), training=training)
+    w, offer = torch.tensor([[0.0]], dtype=F64), mail([0], centers=[[[0.0]]])
+    algorithm = pFedMe(pull=2.0, local_rounds=3, inner_steps=400, local_rate=0.1)
+    batches = [cohort.points.y[cohort.batch(f"batch {r}")] for r in range(3)]
+    assert len({tuple(b.flatten().tolist()) for b in batches}) > 1
+    for batch in batches:
+        theta = (2 * batch.mean() + 2 * w) / (2 + 2)
+        w = w - 0.1 * 2 * (w - theta)
+    torch.testing.assert_close(algorithm.train(cohort, offer)["row"], w)
+
+
+def test_stages_that_cannot_follow() -> None:
+    cfl, wecfl, fedem = Stage(CFL(), 1), Stage(WeCFL(2), 1), Stage(FedEM(2), 1)
+    with pytest.raises(CoterieError, match="CFL finds the number of clusters; no stage can follow it"):
+        cfl.then(Stage(FedAvg(), 1)).check(4)
+    with pytest.raises(CoterieError, match="WeCFL begins at one common model; it must be the first stage"):
+        fedem.then(wecfl).check(4)
+    wecfl.then(fedem).check(4)

@@ -464,3 +464,12 @@ def test_the_rate_of_the_round_is_used() -> None:
     start = starts(cohort)
     first, third = (cohort.when(Moment(5, 0, t, 4)).solve(start) - start for t in (0, 2))
     torch.testing.assert_close(third, first / 4, rtol=1e-9, atol=0)
+
+
+def test_weights_as_they_are() -> None:
+    """Half the weight on every point is half the step; relative to their mean it is no change."""
+    cohort = cohort_of(lambda: nn.Linear(6, 4), [7, 9], Training(rate=0.1, batch=None))
+    start, half = starts(cohort), torch.full((16,), 0.5, dtype=F64)
+    plain = cohort.solve(start) - start
+    torch.testing.assert_close(cohort.solve(start, weight=half) - start, plain)
+    torch.testing.assert_close(cohort.solve(start, weight=half, normalise=False) - start, plain / 2)

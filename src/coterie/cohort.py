@@ -154,6 +154,7 @@ class Cohort:
         weight: Tensor | None = None,
         anchor: Tensor | None = None,
         pull: float | Tensor = 0.0,
+        normalise: bool = True,
         training: Training | None = None,
         slot: Tensor | None = None,
         purpose: str = "train",
@@ -161,8 +162,9 @@ class Cohort:
         """Rows that solve each client's local problem from `start` (client, width).
 
         With start (client, cluster, width), `points` and `weight` may be (point, cluster): one problem per
-        client and cluster. `training` stands in for the cohort's own. Where a client trains another cluster each
-        round, `slot` (client,) says which, so that each keeps its own optimizer state.
+        client and cluster. Weights count relative to their mean, unless `normalise` is off: then as they are, so
+        that a problem of little weight takes small steps. `training` stands in for the cohort's own. Where a client
+        trains another cluster each round, `slot` (client,) says which, so that each keeps its own optimizer state.
         """
         several = start.dim() == 3
         lanes = start.shape[1] if several else 1
@@ -174,6 +176,7 @@ class Cohort:
             start=start.reshape(-1, start.shape[-1]),
             exists=_columns(points, lanes),
             weight=_columns(weight, lanes),
+            normalise=normalise,
         )
         if anchor is not None:
             strength = torch.as_tensor(pull, dtype=start.dtype, device=start.device)

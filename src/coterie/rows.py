@@ -64,7 +64,7 @@ class Rows:
     def split(self, row: Tensor) -> tuple[Tensor, Tensor]:
         return row[..., : self.n_parameters], row[..., self.n_parameters :]
 
-    def stepped(self, row: Tensor, toward: Tensor, step: float) -> Tensor:
+    def stepped(self, row: Tensor, toward: Tensor, step: float | Tensor) -> Tensor:
         """Parameters a part of the way from one row to another; the tail is the other's."""
         parameters, _ = self.split(row)
         aim, tail = self.split(toward)

@@ -64,6 +64,14 @@ class Stages(tuple[Stage, ...]):
         if len(self) > 1 and not all(stage.rounds for stage in self):
             raise CoterieError("a stage has 0 rounds; each of several stages needs 1 or more")
         for before, after in pairwise(self):
+            if before.algorithm.last_only:
+                raise CoterieError(
+                    f"{before.algorithm.title()} finds the number of clusters; no stage can follow it"
+                )
+            if after.algorithm.first_only:
+                raise CoterieError(
+                    f"{after.algorithm.title()} begins at one common model; it must be the first stage"
+                )
             left, wanted = before.algorithm.clusters(), after.algorithm.clusters()
             if left != wanted:
                 raise CoterieError(

@@ -35,6 +35,7 @@ class Problems:
     weight: Tensor | None = None  # (point, lane)
     anchor: Tensor | None = None  # (problem, width)
     pull: Tensor | None = None  # (problem,)
+    normalise: bool = True  # are the weights taken relative to their mean, or as they are?
     kept: dict[str, Tensor] = field(default_factory=dict)  # the optimizer's memory, empty: a fresh one
 
     def take(self, at: Tensor) -> Problems:
@@ -47,6 +48,7 @@ class Problems:
             self.weight,
             None if self.anchor is None else self.anchor[at],
             None if self.pull is None else self.pull[at],
+            self.normalise,
             {name: value[at] for name, value in self.kept.items()},
         )
 
@@ -139,6 +141,8 @@ class _Chunk:
         if self.problems.weight is None:
             return here
         weight = self.problems.weight[self.table, self.problems.lane[:, None]].to(here.dtype) * here
+        if not self.problems.normalise:
+            return weight
         mean = weight.sum(1, keepdim=True) / here.sum(1, keepdim=True).clamp(min=1)
         return torch.where(mean > 0, weight / mean.clamp(min=torch.finfo(here.dtype).tiny), 0)
 

@@ -35,6 +35,10 @@ class Algorithm(Checked):
 
     bibtex: ClassVar[str]
     needs_server: ClassVar[bool] = False
+    first_only: ClassVar[bool] = False  # begins at one common model, whatever centers it is handed
+    last_only: ClassVar[bool] = (
+        False  # leaves as many centers as it found, which no next stage could plan for
+    )
     exempt: ClassVar[dict[str, str]] = {}  # contract tests that cannot apply, with the reason
 
     @classmethod

@@ -18,6 +18,7 @@ class FedEM(Algorithm):
 
     Told: a row for each cluster, and how much of my data it took. Kept: my mixture π.
     The personal model is the π-weighted mixture of the centers' predictions.
+    Choice: a personal model takes π from one more E-step on the last centers.
     Differs: the published program weighs a client's rows by its size (`weights="size"`), not by responsibility.
     """
 
@@ -37,10 +38,10 @@ class FedEM(Algorithm):
         even = offer.centers.new_full((len(cohort), self.n_clusters), 1 / self.n_clusters)
         mixture = cohort.recall("mixture", even)
         scores = mixture.clamp(min=1e-12).log()[cohort.points.owner] - cohort.losses(offer.centers)
-        return torch.softmax(scores, 1)  # E-step, eq. (12)
+        return torch.softmax(scores, 1)  # E-step
 
     def mixture(self, cohort: Cohort, q: Tensor) -> Tensor:
-        """(client, cluster) π, the mean of the responsibilities: eq. (13)."""
+        """(client, cluster) π, the mean of the responsibilities."""
         total = q.new_zeros(len(cohort), self.n_clusters).index_add_(0, cohort.points.owner, q)
         return total / cohort.sizes[:, None]
 
@@ -48,7 +49,7 @@ class FedEM(Algorithm):
         q = self.responsibilities(cohort, offer)
         mixture = self.mixture(cohort, q)
         cohort.keep("mixture", mixture)
-        rows = cohort.solve(offer.centers, weight=q)  # M-step, eq. (14)
+        rows = cohort.solve(offer.centers, weight=q, normalise=False)  # M-step: a gradient of Σ q·loss / n
         mass = mixture * cohort.sizes[:, None]
         return {
             "row": rows,

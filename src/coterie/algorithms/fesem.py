@@ -9,7 +9,7 @@ from coterie.rows import Part
 
 @dataclass(frozen=True)
 class FeSEM(WeCFL):
-    """Hard clusters by k-means on whole models, all clients alike. Xie et al., World Wide Web 2021 (eq. 2 of WeCFL).
+    """Hard clusters by k-means on whole models, all clients alike. Xie et al., 2021 (eq. 2 of WeCFL).
 
     Told: my row and how many points I have. Kept: nothing.
     It is WeCFL with equal weights on all parameters; the choices are stated there.

@@ -9,6 +9,7 @@ cluster's center is the weighted mean of its members' rows. The four differ in r
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import Literal
 
@@ -24,6 +25,8 @@ from coterie.chance import mix
 from coterie.cohort import Cohort, Personal
 from coterie.listener import Heard, State
 from coterie.wire import Fields, Mail
+
+log = logging.getLogger("coterie")
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,7 @@ class ChosenByLoss(HardClusters):
         """(client,) the center of least mean loss."""
         losses = cohort.losses(offer.centers)
         total = losses.new_zeros(len(cohort), self.n_clusters).index_add_(0, cohort.points.owner, losses)
-        return total.argmin(1)
+        return total.nan_to_num(torch.inf).argmin(1)  # a center that diverged is nobody's choice
 
     def importance(self, cohort: Cohort, offer: Mail) -> Tensor:
         return one_hot(self.choose(cohort, offer), self.n_clusters).to(offer.centers.dtype)
@@ -57,12 +60,17 @@ class ChosenByLoss(HardClusters):
 
 @dataclass(frozen=True)
 class ClusteredByRow(HardClusters):
-    """The server clusters the rows that it hears; a client is sent its cluster's center and no other."""
+    """The server clusters the rows that it hears; a client is sent its cluster's center and no other.
+
+    All clients begin at one common model (center 0), so that rows differ by data alone.
+    """
 
     needs_server = True
+    first_only = True
 
     def begin(self, state: State) -> State:
-        return state.update(member=torch.zeros(state.n_clients, dtype=torch.long, device=state.keys.device))
+        member = torch.zeros(state.n_clients, dtype=torch.long, device=state.keys.device)
+        return state.update(member=member, clustered=torch.zeros_like(member, dtype=torch.bool))
 
     def plan(self, state: State, reports: Mail | None) -> tuple[State, Mail]:
         return state, self.farewell(state)
@@ -91,15 +99,19 @@ def cluster_rows(
 ) -> Tensor:
     """(letter,) weighted k-means on some columns of the rows heard.
 
-    `restart`: begun anew by k-means++, its labels matched to the members of before; otherwise one step from the
-    present centers. Rows are sorted by client key, so that their order changes nothing.
+    The first time more are heard than there are clusters, by k-means++. Later, with `restart` and all clients heard,
+    again, its labels matched to the members of before; otherwise one expectation step from the present centers, for
+    those who happen to be heard need not be of all clusters. Rows are sorted by client key: order changes nothing.
     """
     columns = columns.to(heard.row.device)
     points, centers = heard.row[:, columns], state.centers[0][:, columns]
     if distance == "cosine":
         points, centers = normalize(points, dim=1), normalize(centers, dim=1)
-    first = state.moment.round == 0
-    if len(points) <= clusters or not (restart or first):
+    first = not bool(state.clustered.any())
+    if len(points) <= clusters and first:
+        log.warning("%d clients were heard, too few to find %d clusters yet", len(points), clusters)
+        return state.member[heard.clients]
+    if not first and not (restart and len(points) == state.n_clients):
         return torch.cdist(points, centers).argmin(1)
     order = torch.argsort(state.keys[heard.clients])
     seed = int(mix(state.moment.seed, state.moment.stage, state.moment.round, "k-means") % 2**32)

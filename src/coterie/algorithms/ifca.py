@@ -33,33 +33,34 @@ class IFCA(ChosenByLoss):
 
     # at the client
     def train(self, cohort: Cohort, offer: Mail) -> Fields:
-        choice = self.choose(cohort, offer)  # line 7
+        choice = self.choose(cohort, offer)
         start = offer.centers[torch.arange(len(cohort)), choice]
         training = cohort.training
         if self.averaging == "gradient":
             training = replace(
                 training,
-                batch=None,
-                epochs=None,
-                steps=1,
                 optimizer="sgd",
                 momentum=0.0,
                 nesterov=False,
+                weight_decay=0.0,
+                batch=None,
+                epochs=None,
+                steps=1,
                 keep=False,
             )
-        row = cohort.solve(start, training=training, slot=choice)  # lines 10 and 12
+        row = cohort.solve(start, training=training, slot=choice)
         return {"choice": choice, "row": row, "size": cohort.sizes}
 
     # at the listener
     def combine(self, state: State, heard: Heard) -> State:
         weight = heard.size if self.weights == "size" else torch.ones_like(heard.size)
-        after = self.aggregate(state, heard, heard.choice, weight)  # line 17
+        after = self.aggregate(state, heard, heard.choice, weight)
         if self.averaging == "model":
             return after
-        # line 15: θ_j − γ/M·Σ s_ij g_i, a sum over the cluster divided by the number of all that were heard
+        # θ_j − γ/m·Σ s_ij g_i: a sum over the cluster, divided by the number of all that were heard
         mine = torch.nn.functional.one_hot(heard.choice, self.n_clusters) * weight[:, None]
         listener, letter = heard.edges
         total = state.centers.new_zeros(heard.listeners, self.n_clusters)
         total.index_add_(0, listener, mine[letter].to(total.dtype))
         share = (total / total.sum(1, keepdim=True).clamp(min=1e-12))[:, :, None]
-        return state.update(centers=torch.lerp(state.centers, after.centers, share))
+        return state.update(centers=state.rows.stepped(state.centers, after.centers, share))

@@ -16,15 +16,15 @@ class pFedMe(Algorithm):
 
     Told: my local w. Kept: θ, which is my personal model.
     Choice: the inner problem is begun at the present w (the paper names no start).
-    Choice: rows are averaged with equal weights, as line 12 does; an epoch's length of the training is not used.
+    Choice: rows are averaged with equal weights, as in the paper; an epoch's length of the training is not used.
     Differs: the published program reports w; we report θ.
     """
 
-    pull: float = 15.0  # λ, eq. (3): how strongly θ is held to w
+    pull: float = 15.0  # λ: how strongly θ is held to w
     local_rounds: int = 20  # R: batches a round
     inner_steps: int = 5  # K: steps on one fixed batch
     local_rate: float = 0.005  # η: the step of w is η·λ of the way to θ
-    server_step: float = 1.0  # β, line 12: how far the center goes to the mean
+    server_step: float = 1.0  # β: how far the center goes to the mean
 
     bibtex: ClassVar[str] = """@inproceedings{tdinh2020personalized,
   title={Personalized Federated Learning with Moreau Envelopes},
@@ -45,12 +45,15 @@ class pFedMe(Algorithm):
 
     # at the client
     def train(self, cohort: Cohort, offer: Mail) -> Fields:
-        w = offer.centers[:, 0]
+        w, rows = offer.centers[:, 0], cohort.network.rows
         inner = replace(cohort.training, batch=None, epochs=None, steps=self.inner_steps, keep=False)
         for r in range(self.local_rounds):
-            batch = cohort.batch(f"batch {r}")  # line 6
-            theta = cohort.solve(w, points=batch, anchor=w, pull=self.pull, training=inner)  # line 7, eq. (7)
-            w = cohort.network.rows.stepped(w, theta, self.local_rate * self.pull)  # line 8: w − ηλ(w − θ)
+            batch = cohort.batch(f"batch {r}")
+            # θ ≈ argmin f(θ; batch) + λ/2·‖θ − w‖², then w ← w − ηλ(w − θ)
+            theta = cohort.solve(
+                w, points=batch, anchor=w, pull=self.pull, training=inner, purpose=f"train {r}"
+            )
+            w = rows.stepped(w, theta, self.local_rate * self.pull)
         cohort.keep("theta", theta)
         return {"row": w}
 
@@ -61,5 +64,5 @@ class pFedMe(Algorithm):
     def combine(self, state: State, heard: Heard) -> State:
         mean = heard.mean("row", heard.row.new_ones(len(heard.row), 1), otherwise=state.centers)
         return state.update(
-            centers=(1 - self.server_step) * state.centers + self.server_step * mean
-        )  # line 12
+            centers=state.rows.stepped(state.centers, mean, self.server_step)
+        )  # (1 − β)·w + β·mean

@@ -56,7 +56,7 @@ class FedProxPlus(FedAvgPlus):
     Told: a row for each run and how many points I have. Kept: nothing.
     """
 
-    pull: float = 0.95  # μ; 0.95 is the published program's
+    pull: float = 0.95  # μ; 0.95 in WeCFL's section 7.2
 
     @classmethod
     def title(cls) -> str:

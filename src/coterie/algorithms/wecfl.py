@@ -15,10 +15,12 @@ class WeCFL(ClusteredByRow):
     """Hard clusters by weighted k-means on the clients' models. Ma et al., 2022, Algorithm 1.
 
     Told: my row and how many points I have. Kept: nothing.
-    Choice: in the first round all clients begin at one common model, so that rows differ by data alone.
-    Choice: the clustering is begun anew each round and its labels matched to those before (`restart=False`: one
-    expectation step from the present centers, as Algorithm 1 reads).
-    Differs: the published program clusters by the last layer's weight matrix (`represent="last"`).
+    Choice: all clients begin at one common model, so that rows differ by data alone, and the first clustering is
+    k-means with k-means++ starts: from random centers the nearest one would be the same for all.
+    Choice: when some clients are not heard, those heard take one expectation step from the present centers.
+    Differs: the published program begins the clustering anew each round; so do we, with labels matched to those
+    before (`restart=False`: one expectation step a round, as Algorithm 1 reads). It represents a client by the last
+    layer's weight matrix (`represent="last"`).
     """
 
     weights: Literal["size", "equal"] = "size"  # λ_i of clients, in clustering and mean
@@ -43,4 +45,7 @@ class WeCFL(ClusteredByRow):
         )  # expectation
         members = state.member.clone()
         members[heard.clients] = member
-        return self.aggregate(state.update(member=members), heard, member, weight)  # maximization
+        clustered = state.clustered | (len(member) > self.n_clusters)
+        return self.aggregate(
+            state.update(member=members, clustered=clustered), heard, member, weight
+        )  # maximization
