@@ -13,6 +13,7 @@ from rich.table import Table
 from coterie.algorithms import Algorithm
 from coterie.compare import Line, Numbers
 from coterie.explain import REQUIRED, explained
+from coterie.onboarding import Onboarded
 
 _ABSENT = "–"
 _LEGEND = (
@@ -51,6 +52,17 @@ def algorithms(known: Mapping[str, type[Algorithm]]) -> Table:
         first = inspect.cleandoc(kind.__doc__ or "").partition("\n")[0]
         cells = (name, first, where(kind), ", ".join(settings(kind)) or _ABSENT)
         table.add_row(*map(escape, cells))
+    return table
+
+
+def onboarded(found: Onboarded) -> Table:
+    """A line per cluster, and beneath them how sure it is."""
+    margin = "" if found.margin is None else f"margin to the second best: {found.margin:.4g}; "
+    table = Table(box=SIMPLE_HEAD, show_edge=False, caption=margin + found.verdict(), caption_justify="left")
+    for heading in ("cluster", "importance", "loss"):
+        table.add_column(heading, justify="right")
+    for s, share in enumerate(found.importance):
+        table.add_row(str(s), f"{share:.3f}", f"{found.losses[s]:.4g}" if found.losses else _ABSENT)
     return table
 
 

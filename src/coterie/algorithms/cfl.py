@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn.functional import normalize, one_hot
 
 from coterie.algorithms.algorithm import Algorithm
+from coterie.algorithms.hard import of_least_loss
 from coterie.cohort import Cohort, Personal
 from coterie.errors import require
 from coterie.listener import Heard, State
@@ -23,6 +24,7 @@ class CFL(Algorithm):
     Choice: the thresholds are lengths, as in the paper, and so depend on model and data; 0.4 and 1.6 are those of
     the authors' example.
     Choice: both halves go on from the center that they had in common; they part when they next train.
+    Choice: a client that comes later has told no update; it takes the center of least loss on its data.
     """
 
     stationary: float = 0.4  # ε1: a cluster whose mean update is shorter than this ...
@@ -105,3 +107,6 @@ class CFL(Algorithm):
 
     def personal(self, cohort: Cohort, offer: Mail) -> Personal:
         return Personal.single(offer.center)
+
+    def onboard(self, cohort: Cohort, offer: Mail) -> tuple[Tensor, Personal]:
+        return super().onboard(cohort, of_least_loss(cohort, offer))

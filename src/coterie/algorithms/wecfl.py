@@ -18,6 +18,7 @@ class WeCFL(ClusteredByRow):
     Choice: in the first round all clients begin at one common model, so that rows differ by data alone.
     Choice: the clustering is begun anew each round and its labels matched to those before (`restart=False`: one
     expectation step from the present centers, as Algorithm 1 reads).
+    Choice: a client that comes later has told the server no row; it takes the center of least loss on its data.
     Differs: the published program clusters by the last layer's weight matrix (`represent="last"`).
     """
 
