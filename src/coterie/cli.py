@@ -210,8 +210,9 @@ def onboard(
         found.save(out)
     console = _console()
     console.print(table.onboarded(found))
-    if out is not None:
-        console.print(f"\nThe client is in {out}", markup=False, highlight=False, soft_wrap=True)
+    said = [] if found.margin is None else [f"\nmargin to the second best: {found.margin:.4g}"]
+    said += [found.verdict()] if out is None else [found.verdict(), f"\nThe client is in {out}"]
+    console.print("\n".join(said), markup=False, highlight=False, soft_wrap=True)
     return 0
 
 

@@ -56,9 +56,8 @@ def algorithms(known: Mapping[str, type[Algorithm]]) -> Table:
 
 
 def onboarded(found: Onboarded) -> Table:
-    """A line per cluster, and beneath them how sure it is."""
-    margin = "" if found.margin is None else f"margin to the second best: {found.margin:.4g}; "
-    table = Table(box=SIMPLE_HEAD, show_edge=False, caption=margin + found.verdict(), caption_justify="left")
+    """A line per cluster."""
+    table = Table(box=SIMPLE_HEAD, show_edge=False)
     for heading in ("cluster", "importance", "loss"):
         table.add_column(heading, justify="right")
     for s, share in enumerate(found.importance):
