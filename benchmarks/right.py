@@ -166,7 +166,7 @@ def _git(*words: str) -> str:
 def provenance() -> dict[str, str]:
     """Where numbers come from. A copy without its repository names its commit in COTERIE_COMMIT."""
     commit = os.environ.get("COTERIE_COMMIT") or _git("rev-parse", "--short", "HEAD")
-    changed = bool(_git("status", "--porcelain", "src"))
+    changed = "COTERIE_COMMIT" not in os.environ and bool(_git("status", "--porcelain", "src"))
     return {
         "command": "python " + " ".join(Path(a).name if a.startswith("/") else a for a in sys.argv),
         "commit": commit + (" with changes" if changed else ""),

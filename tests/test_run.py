@@ -132,6 +132,7 @@ def test_data_that_does_not_fit_the_model() -> None:
         ({"model": nn.Sequential(nn.LazyLinear(3))}, "lazy layers"),
         ({"seed": 1.5}, "seed is 1.5; allowed is a whole number from 0"),
         ({"dtype": "float64"}, "dtype is 'float64'; allowed is torch.float32"),
+        ({"device": "gpu"}, "device is 'gpu'; allowed is 'cpu' or 'cuda'"),
         ({"chunk": 0}, "chunk is 0; allowed is 1 or more"),
         ({"resume": True}, "resume is True; allowed is true only with out"),
         (

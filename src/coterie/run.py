@@ -19,7 +19,7 @@ from coterie.chance import mix, uniform
 from coterie.checked import fits
 from coterie.cohort import Moment, Personal
 from coterie.data import from_arrays
-from coterie.errors import CoterieError, require
+from coterie.errors import CoterieError, SettingError, require
 from coterie.federation import Federation
 from coterie.interrupt import WholeRounds
 from coterie.network import LOSSES, Loss
@@ -168,12 +168,7 @@ def run(
     """
     stages = _stages(algorithm, rounds, training, topology, participation)
     require(fits(seed, int) and 0 <= seed < 2**63, "seed", seed, "a whole number from 0")
-    require(
-        isinstance(dtype, torch.dtype) and dtype.is_floating_point,
-        "dtype",
-        dtype,
-        "torch.float32 or torch.float64",
-    )
+    require(dtype in (torch.float32, torch.float64), "dtype", dtype, "torch.float32 or torch.float64")
     require(not resume or out is not None, "resume", resume, "true only with out, the folder of the run")
     require(evaluate_every >= 0, "evaluate_every", evaluate_every, "0 (only at the end) or more")
     require(checkpoint_every >= 1, "checkpoint_every", checkpoint_every, "1 or more")
@@ -184,7 +179,7 @@ def run(
         stages,
         seed=seed,
         loss=loss,
-        device=None if device is None else torch.device(device),
+        device=_device(device),
         dtype=dtype,
         chunk=chunk,
     )
@@ -201,6 +196,35 @@ def run(
                 journal.checkpoint()
                 raise
     return journal.finish()
+
+
+def _stages(
+    algorithm: Algorithm | Stage | Sequence[Stage],
+    rounds: int,
+    training: Training | None,
+    topology: Topology | None,
+    participation: Participation | None,
+) -> Stages:
+    if isinstance(algorithm, Sequence):
+        return Stages(algorithm)
+    if isinstance(algorithm, Stage):
+        return Stages((algorithm,))
+    how = training or Training(), topology or Server(), participation or Participation()
+    return Stages((Stage(algorithm, rounds, *how),))
+
+
+def _device(name: torch.device | str | None) -> torch.device | None:
+    if name is None:
+        return None
+    try:
+        device = torch.device(name)
+    except RuntimeError as problem:
+        raise SettingError(
+            "device", f"is {name!r}; allowed is 'cpu' or 'cuda', or None for the best"
+        ) from problem
+    there = device.type != "cuda" or torch.cuda.is_available()
+    require(there, "device", name, "'cpu' or None, as this machine has no CUDA device")
+    return device
 
 
 class Journal:
