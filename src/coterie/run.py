@@ -122,21 +122,6 @@ def _check_same(store: Store, stages: Stages) -> None:
             )
 
 
-def _stages(
-    algorithm: Algorithm | Stage | Sequence[Stage],
-    rounds: int,
-    training: Training | None = None,
-    topology: Topology | None = None,
-    participation: Participation | None = None,
-) -> Stages:
-    if isinstance(algorithm, Sequence):
-        return Stages(algorithm)
-    if isinstance(algorithm, Stage):
-        return Stages((algorithm,))
-    how = training or Training(), topology or Server(), participation or Participation()
-    return Stages((Stage(algorithm, rounds, *how),))
-
-
 def run(
     model: nn.Module | Build,
     data: Federation | Sequence[Any] | Mapping[str, Any],
@@ -201,9 +186,9 @@ def run(
 def _stages(
     algorithm: Algorithm | Stage | Sequence[Stage],
     rounds: int,
-    training: Training | None,
-    topology: Topology | None,
-    participation: Participation | None,
+    training: Training | None = None,
+    topology: Topology | None = None,
+    participation: Participation | None = None,
 ) -> Stages:
     if isinstance(algorithm, Sequence):
         return Stages(algorithm)
