@@ -6,6 +6,7 @@ from coterie.clustering import KFed
 from coterie.cohort import Personal
 from coterie.errors import CoterieError
 from coterie.federation import Federation, Points
+from coterie.onboarding import Onboarded
 from coterie.participation import Participation
 from coterie.results import PersonalModel, Run
 from coterie.run import load, run
@@ -20,6 +21,7 @@ __all__ = [
     "Federation",
     "Graph",
     "KFed",
+    "Onboarded",
     "Participation",
     "Personal",
     "PersonalModel",

@@ -1,4 +1,4 @@
-"""The command line: run, resume, compare, algorithms, cluster."""
+"""The command line: run, resume, compare, algorithms, cluster, onboard."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from coterie import __version__, clustering_files, table, toml
+from coterie import __version__, clustering_files, onboarding, table, toml
 from coterie.algorithms import ALGORITHMS
 from coterie.clustering import KFed
 from coterie.compare import find, lines, measured
+from coterie.data.tables import Columns
 from coterie.errors import CoterieError, require
 from coterie.experiment import Experiment, Prepared, load
 from coterie.methods import Method
 from coterie.progress import Watcher
+from coterie.run import load as load_run
 from coterie.settings import Section, choose
 from coterie.store import Store, make_folder, write_whole
 
@@ -116,11 +118,14 @@ def resume(folder: Annotated[Path, typer.Argument(help="The folder of a run that
         raise CoterieError(
             f"{folder} holds no experiment.toml; allowed is the folder of a run that was begun"
         )
-    if toml.read(Store(folder).experiment.read_text(encoding="utf-8"), str(folder)).get("made"):
-        raise CoterieError(
-            f"{folder} was made in Python; go on there with coterie.run(..., out=..., resume=True)"
-        )
+    _refuse_from_python(folder, "go on there with coterie.run(..., out=..., resume=True)")
     return _play(load(Store(folder).experiment).prepare(), folder)
+
+
+def _refuse_from_python(folder: Path, instead: str) -> None:
+    path = Store(folder).experiment
+    if path.is_file() and toml.read(path.read_text(encoding="utf-8"), str(folder)).get("made"):
+        raise CoterieError(f"{folder} was made in Python; {instead}")
 
 
 @app.command()
@@ -181,6 +186,33 @@ def cluster(
     console = _console()
     console.print(clustering_files.shown(model))
     console.print(f"\nThe labels are in {out}", markup=False, highlight=False, soft_wrap=True)
+    return 0
+
+
+@app.command()
+def onboard(
+    run: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
+    data: Annotated[Path, typer.Argument(help="The client's points: a .npz (x, y), .csv or .parquet.")],
+    target: Annotated[
+        str | None, typer.Option(help="The target column of a table; that of the run's data, or y.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="A folder for its model and what was found.")] = None,
+) -> int:
+    """Take in a client that a finished run never saw."""
+    if out is not None and (out / "onboarded.json").exists():
+        raise CoterieError(f"--out is '{out}', which already holds a client; allowed is another folder")
+    _refuse_from_python(run, "take clients in there with coterie.load(folder, model, ...).onboard(x, y)")
+    finished, settings = load_run(run), load(Store(run).experiment).data
+    target = settings.get("target", "y") if target is None else target
+    columns = Columns(target, settings.get("split", "split"), tokens=finished.task == "next-character")
+    found = finished.take_in(onboarding.read_client(finished, data, columns))
+    if out is not None:
+        found.save(out)
+    console = _console()
+    console.print(table.onboarded(found))
+    said = [] if found.margin is None else [f"\nmargin to the second best: {found.margin:.4g}"]
+    said += [found.verdict()] if out is None else [found.verdict(), f"\nThe client is in {out}"]
+    console.print("\n".join(said), markup=False, highlight=False, soft_wrap=True)
     return 0
 
 

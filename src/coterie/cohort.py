@@ -229,6 +229,11 @@ class Cohort:
         columns = [self._evaluate(centers[:, s], self.network.point_losses) for s in range(centers.shape[1])]
         return torch.stack(columns, 1)
 
+    def means(self, values: Tensor) -> Tensor:
+        """(client, ...) the mean over a client's points (point, ...)."""
+        total = values.new_zeros(len(self), *values.shape[1:]).index_add_(0, self.points.owner, values)
+        return total / self.sizes.view(-1, *(1,) * (values.dim() - 1))
+
     def nearest(self, centers: Tensor) -> Tensor:
         """(point,) the center of least loss."""
         return self.losses(centers).argmin(1)

@@ -95,13 +95,16 @@ class Experiment:
 
     def factory(self, federation: Federation) -> Build:
         """What makes a fresh model, sized for the data."""
+        return self.factory_for(tuple(federation.train.x.shape[1:]), federation.n_outputs)
+
+    def factory_for(self, shape: tuple[int, ...], outputs: int) -> Build:
+        """The same, where the data itself is not at hand."""
         settings = {key: value for key, value in self.model.items() if key not in ("name", "folder")}
         for folder in (os.getcwd(), self.model.get("folder")):
             if folder is not None and folder not in sys.path:
                 sys.path.insert(0, folder)
-        shape = tuple(federation.train.x.shape[1:])
         with saying(Section("model", self.model)):
-            return models.build(self.model["name"], shape, federation.n_outputs, **settings)
+            return models.build(self.model["name"], shape, outputs, **settings)
 
     def prepare(self) -> Prepared:
         """Everything made and checked; nothing is written yet."""

@@ -85,6 +85,7 @@ class Federation:
     n_outputs: int = 1  # classes, or numbers to predict
     classes: tuple[str, ...] = ()  # the words behind the labels, where they were words
     distributions: tuple[tuple[Tensor, Tensor], ...] = field(default=())
+    features: tuple[str, ...] = ()  # the columns that were read, where it was a table
 
     def __post_init__(self) -> None:
         check(self)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from coterie.cohort import Personal
+from coterie.data.arrays import Client
+from coterie.errors import CoterieError
 from coterie.federation import Task
 from coterie.rows import Rows
 from coterie.scores import mixture_of
@@ -18,6 +20,8 @@ from coterie.simulate import Result
 
 if TYPE_CHECKING:
     import pandas
+
+    from coterie.onboarding import Onboarded, Recipe
 
 Record = dict[str, Any]
 
@@ -88,9 +92,10 @@ class Run:
         records: list[Record],
         summary: dict[str, Any],
         folder: Path | None = None,
+        recipe: Callable[[], Recipe] | None = None,
     ):
         self.ids, self.task, self.records, self.summary, self.folder = ids, task, records, summary, folder
-        self._rows, self._result = rows, result
+        self._rows, self._result, self._recipe = rows, result, recipe
         self.personal = PersonalModels(rows, ids, result.personal, task)
         self.classes: list[str] = summary["classes"]  # the words behind the labels, where they were words
 
@@ -110,6 +115,27 @@ class Run:
         import pandas
 
         return pandas.DataFrame(self._result.importance.cpu().numpy(), index=list(self.ids))
+
+    def onboard(self, x: Any, y: Any, id: str = "newcomer") -> Onboarded:
+        """Take in a client that was not there: its importance, its own model, and how sure that is.
+
+        It is offered the run's centers and does with them, once, what the algorithm has a client do. Nothing of
+        the run changes. `id` decides what is drawn, as for every client.
+        """
+        from coterie import onboarding
+
+        return self.take_in(onboarding.client(self, x, y, str(id)))
+
+    def take_in(self, client: Client) -> Onboarded:
+        """The same for a client that was read from a file."""
+        from coterie import onboarding
+
+        if self._recipe is None:
+            raise CoterieError(
+                f"the run in {self.folder} was made in Python; to take in a client, give its algorithm and training "
+                "too: coterie.load(folder, model, algorithm=..., training=...)"
+            )
+        return onboarding.onboard(self, self._recipe(), self._result.centers, self._result.fit, client)
 
     @property
     def history(self) -> pandas.DataFrame:

@@ -7,6 +7,7 @@ import math
 import time
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,13 @@ from torch import Tensor, nn
 from coterie.algorithms.algorithm import Algorithm
 from coterie.chance import mix, uniform
 from coterie.checked import fits
-from coterie.cohort import Personal
+from coterie.cohort import Moment, Personal
 from coterie.data import from_arrays
 from coterie.errors import CoterieError, SettingError, require
 from coterie.federation import Federation
 from coterie.interrupt import WholeRounds
-from coterie.network import Loss
+from coterie.network import LOSSES, Loss
+from coterie.onboarding import Recipe, own_fit
 from coterie.participation import Participation
 from coterie.results import Record, Run
 from coterie.rows import Build, Rows, factory
@@ -41,31 +43,83 @@ Watch = Callable[
 PROJECTED = 8  # dimensions of the picture of client rows
 
 
-def load(folder: Path | str, model: nn.Module | Build | None = None) -> Run:
-    """A finished run from its folder. Its model is made as its experiment.toml says, unless it is given."""
+def load(
+    folder: Path | str,
+    model: nn.Module | Build | None = None,
+    *,
+    algorithm: Algorithm | Stage | Sequence[Stage] | None = None,
+    training: Training | None = None,
+    loss: Loss | None = None,
+) -> Run:
+    """A finished run from its folder. Its model is made as its experiment.toml says, unless it is given.
+
+    A run that was made in Python takes in new clients if it is given its algorithm, training and loss too, as
+    `coterie.run` was.
+    """
     store = Store(Path(folder))
     below = sorted(path.parent.name for path in store.folder.glob("*/summary.json"))
     if below and not store.finished:
         raise CoterieError(f"{folder} holds the runs {', '.join(below)}; load one of these folders below it")
     summary, (tensors, ids) = store.summary(), store.result()
+    in_python = "made" in tomllib.loads(store.experiment.read_text(encoding="utf-8"))
     if model is None:
-        if "made" in tomllib.loads(store.experiment.read_text(encoding="utf-8")):
+        if in_python:
             raise CoterieError(
                 f"the run in {folder} was made in Python; give its model: coterie.load(folder, model)"
             )
-        from coterie.experiment import load as load_experiment  # pydantic is loaded only where it is needed
-
-        experiment = load_experiment(store.experiment)
-        model = experiment.factory(experiment.federation())
-    rows = Rows(factory(model)().to(tensors["centers"].dtype))
+        model = _model(store, summary)
+    build = factory(model)
+    rows = Rows(build().to(tensors["centers"].dtype))
     if rows.width != tensors["centers"].shape[1]:
         raise CoterieError(
             f"the model has {rows.width} numbers and those in {folder} have {tensors['centers'].shape[1]}; "
             "it must be the model of that run"
         )
     personal = Personal(tensors["personal.rows"], tensors["personal.weights"])
-    result = Result(tensors["centers"], tensors["importance"], personal)
-    return Run(rows, ids, summary["task"], result, store.records(), summary, Path(folder))
+    result = Result(tensors["centers"], tensors["importance"], personal, tensors.get("fit"))
+    stages = None
+    if algorithm is not None:
+        stages = _stages(algorithm, summary["rounds"], training)
+        if in_python:
+            _check_same(store, stages)
+
+    def recipe() -> Recipe:
+        known = _stages_of_experiment(store) if stages is None else stages
+        last, before = known[-1], sum(stage.rounds for stage in known[:-1])
+        moment = Moment(summary["seed"], len(known) - 1, max(0, last.rounds - 1), last.rounds, before)
+        measure = loss or LOSSES[summary["task"]]
+        cpu, dtype = torch.device("cpu"), tensors["centers"].dtype
+        return Recipe(build, measure, cpu, dtype, last.algorithm, last.training, moment)
+
+    known = None if in_python and stages is None else recipe
+    return Run(rows, ids, summary["task"], result, store.records(), summary, Path(folder), known)
+
+
+def _model(store: Store, summary: Mapping[str, Any]) -> Build:
+    """As the experiment says; its data is read only for old runs, which did not keep the sizes."""
+    from coterie.experiment import load as load_experiment  # pydantic is loaded only where it is needed
+
+    experiment = load_experiment(store.experiment)
+    if "inputs" in summary:
+        return experiment.factory_for(tuple(summary["inputs"]), summary["outputs"])
+    return experiment.factory(experiment.federation())
+
+
+def _stages_of_experiment(store: Store) -> Stages:
+    from coterie.experiment import load as load_experiment
+
+    return load_experiment(store.experiment).methods[0].stages
+
+
+def _check_same(store: Store, stages: Stages) -> None:
+    """Is this what the run was made with? Its folder has it in words."""
+    last = tomllib.loads(store.experiment.read_text(encoding="utf-8"))["stages"][-1]
+    for name in ("algorithm", "training"):
+        given = getattr(stages[-1], name)
+        if f"{name}={given!r}" not in last:
+            raise CoterieError(
+                f"{name} is {given!r}, but the last stage of the run in {store.folder} is {last}"
+            )
 
 
 def run(
@@ -132,9 +186,9 @@ def run(
 def _stages(
     algorithm: Algorithm | Stage | Sequence[Stage],
     rounds: int,
-    training: Training | None,
-    topology: Topology | None,
-    participation: Participation | None,
+    training: Training | None = None,
+    topology: Topology | None = None,
+    participation: Participation | None = None,
 ) -> Stages:
     if isinstance(algorithm, Sequence):
         return Stages(algorithm)
@@ -253,6 +307,7 @@ class Journal:
         """The final phase, the table's numbers, the results."""
         simulation, store = self.simulation, self.store
         result = simulation.result(final=True)
+        result = replace(result, fit=own_fit(simulation, result.centers))
         summary = summarise(simulation, result)
         if store is not None:
             tensors = {
@@ -261,10 +316,22 @@ class Journal:
                 "personal.rows": result.personal.rows,
                 "personal.weights": result.personal.weights,
             }
+            if result.fit is not None:
+                tensors["fit"] = result.fit
             store.write_result(tensors, simulation.data.ids, summary)
         folder = None if store is None else store.folder
         rows = simulation.network.rows
-        return Run(rows, simulation.data.ids, simulation.data.task, result, self.records, summary, folder)
+        recipe = Recipe.of(simulation)
+        return Run(
+            rows,
+            simulation.data.ids,
+            simulation.data.task,
+            result,
+            self.records,
+            summary,
+            folder,
+            lambda: recipe,
+        )
 
 
 def described(simulation: Simulation) -> str:

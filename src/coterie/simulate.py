@@ -169,6 +169,7 @@ class Result:
     centers: Tensor  # (cluster, width); over a graph the mean over its listeners
     importance: Tensor  # (client, cluster)
     personal: Personal
+    fit: Tensor | None = None  # (client,) how well the centers fit each; see onboarding.py
 
 
 def begin(stage: Stage, centers: Tensor, keys: Tensor, rows: Rows, moment: Moment) -> State:

@@ -4,7 +4,7 @@ experiment.toml      what is run, with every setting spelled out
 rounds.jsonl         one line of totals per round
 clients/             per round: per-client numbers as columns, and a projection of the rows heard
 checkpoint.safetensors   all that the rounds to come depend on
-result.safetensors   centers, importance and personal models, when the run is finished
+result.safetensors   centers, importance, personal models and how well the centers fit, when the run is finished
 summary.json         the numbers of the final table
 """
 

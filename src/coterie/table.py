@@ -13,6 +13,7 @@ from rich.table import Table
 from coterie.algorithms import Algorithm
 from coterie.compare import Line, Numbers
 from coterie.explain import REQUIRED, explained
+from coterie.onboarding import Onboarded
 
 _ABSENT = "–"
 _LEGEND = (
@@ -51,6 +52,16 @@ def algorithms(known: Mapping[str, type[Algorithm]]) -> Table:
         first = inspect.cleandoc(kind.__doc__ or "").partition("\n")[0]
         cells = (name, first, where(kind), ", ".join(settings(kind)) or _ABSENT)
         table.add_row(*map(escape, cells))
+    return table
+
+
+def onboarded(found: Onboarded) -> Table:
+    """A line per cluster."""
+    table = Table(box=SIMPLE_HEAD, show_edge=False)
+    for heading in ("cluster", "importance", "loss"):
+        table.add_column(heading, justify="right")
+    for s, share in enumerate(found.importance):
+        table.add_row(str(s), f"{share:.3f}", f"{found.losses[s]:.4g}" if found.losses else _ABSENT)
     return table
 
 

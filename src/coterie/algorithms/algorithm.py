@@ -10,7 +10,7 @@ return is exactly what crosses the wire. In a round, in this order:
     combine  at the listener   what was heard, into centers
 
 and, when models are wanted, `farewell` at the listener, then `importance`, `personal` and (once, at the end)
-`finish` at the client.
+`finish` at the client. A client that comes later has `onboard`.
 """
 
 from __future__ import annotations
@@ -36,9 +36,8 @@ class Algorithm(Checked):
     bibtex: ClassVar[str]
     needs_server: ClassVar[bool] = False
     first_only: ClassVar[bool] = False  # begins at one common model, whatever centers it is handed
-    last_only: ClassVar[bool] = (
-        False  # leaves as many centers as it found, which no next stage could plan for
-    )
+    last_only: ClassVar[bool] = False  # finds how many centers it leaves, which no next stage could plan for
+    soft: ClassVar[bool] = False  # does each point have a cluster, or the client as a whole?
     exempt: ClassVar[dict[str, str]] = {}  # contract tests that cannot apply, with the reason
 
     @classmethod
@@ -99,3 +98,7 @@ class Algorithm(Checked):
     def finish(self, cohort: Cohort, offer: Mail) -> Personal:
         """The model that a client takes away at the end."""
         return self.personal(cohort, offer)
+
+    def onboard(self, cohort: Cohort, offer: Mail) -> tuple[Tensor, Personal]:
+        """Importance and model of clients that come after the end; they are offered the centers and no more."""
+        return self.importance(cohort, offer), self.finish(cohort, offer)

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn.functional import normalize, one_hot
 
 from coterie.algorithms.algorithm import Algorithm
+from coterie.algorithms.hard import of_least_loss
 from coterie.cohort import Cohort, Personal
 from coterie.errors import require
 from coterie.listener import Heard, State
@@ -25,6 +26,7 @@ class CFL(Algorithm):
     Choice: in the round of a split each half already takes its own mean update from the center they had in common.
     Choice: a member that was not heard when its cluster split stays with the half that keeps the name; it can split
     off later, but never join another. With many absent clients this leaves too many clusters.
+    Choice: a client that comes later has told no update; it takes the center of least loss on its data.
     Differs: public ports of the authors' program part by complete linkage (`linkage="complete"`); single linkage is
     what makes the greatest cosine between the halves as small as it can be, which the paper asks for.
     """
@@ -111,3 +113,6 @@ class CFL(Algorithm):
 
     def personal(self, cohort: Cohort, offer: Mail) -> Personal:
         return Personal.single(offer.center)
+
+    def onboard(self, cohort: Cohort, offer: Mail) -> tuple[Tensor, Personal]:
+        return super().onboard(cohort, of_least_loss(cohort, offer))

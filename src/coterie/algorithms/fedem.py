@@ -19,6 +19,7 @@ class FedEM(Algorithm):
     Told: a row for each cluster, and how much of my data it took. Kept: my mixture π.
     The personal model is the π-weighted mixture of the centers' predictions.
     Choice: a personal model takes π from one more E-step on the last centers.
+    Choice: a client that comes later repeats the E-step and π's mean 50 times from even shares.
     Differs: the published program weighs a client's rows by its size (`weights="size"`), not by responsibility.
     """
 
@@ -32,6 +33,8 @@ class FedEM(Algorithm):
   year={2021}
 }"""
 
+    soft: ClassVar[bool] = True
+
     # at the client
     def responsibilities(self, cohort: Cohort, offer: Mail) -> Tensor:
         """(point, cluster) q ∝ π·exp(−loss), with the mixture that the client kept."""
@@ -42,8 +45,7 @@ class FedEM(Algorithm):
 
     def mixture(self, cohort: Cohort, q: Tensor) -> Tensor:
         """(client, cluster) π, the mean of the responsibilities."""
-        total = q.new_zeros(len(cohort), self.n_clusters).index_add_(0, cohort.points.owner, q)
-        return total / cohort.sizes[:, None]
+        return cohort.means(q)
 
     def train(self, cohort: Cohort, offer: Mail) -> Fields:
         q = self.responsibilities(cohort, offer)
@@ -61,6 +63,11 @@ class FedEM(Algorithm):
 
     def personal(self, cohort: Cohort, offer: Mail) -> Personal:
         return Personal(offer.centers, self.importance(cohort, offer))
+
+    def onboard(self, cohort: Cohort, offer: Mail) -> tuple[Tensor, Personal]:
+        for _ in range(50):  # eqs. (12) and (13) with the centers as they are: a concave problem in π
+            cohort.keep("mixture", self.importance(cohort, offer))
+        return super().onboard(cohort, offer)
 
     # at the listener
     def combine(self, state: State, heard: Heard) -> State:

@@ -24,6 +24,7 @@ class FedSoft(Algorithm):
     Choice: eq. (6) normalises over the set that it is used to draw; we take all clients.
     Choice: over a graph everybody trains, anchored at its own centers, and a listener takes everyone heard,
     weighted by share·size; there are no draws.
+    Choice: a client that comes later solves line 17 once, from the weighted center in any case.
     Differs: the published program starts at the client's last row, draws without replacement, smooths only
     where the count is zero, keeps Adam's state between rounds and does not shuffle. The first three are
     `as_published`; the last two are `Training(keep=True, shuffle=False)`.
@@ -44,6 +45,8 @@ class FedSoft(Algorithm):
   booktitle={AAAI},
   year={2022}
 }"""
+
+    soft: ClassVar[bool] = True
 
     @classmethod
     def as_published(cls, n_clusters: int, **settings: Any) -> Self:
@@ -113,3 +116,9 @@ class FedSoft(Algorithm):
             return Personal.single(cohort.recall("row", cohort.initial))
         never_drawn = mix_rows(self.importance(cohort, offer), offer.centers)
         return Personal.single(cohort.recall("row", never_drawn))
+
+    def onboard(self, cohort: Cohort, offer: Mail) -> tuple[Tensor, Personal]:
+        share = self.importance(cohort, offer)
+        cohort.keep("row", mix_rows(share, offer.centers))  # it has no last row to start at
+        self.train(cohort, Mail(offer.clients, {**offer.fields, "share": self._smoothed(share)}))
+        return share, self.personal(cohort, offer)

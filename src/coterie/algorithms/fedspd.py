@@ -41,6 +41,8 @@ class FedSPD(Algorithm):
   year={2024}
 }"""
 
+    soft: ClassVar[bool] = True
+
     def __post_init__(self) -> None:
         super().__post_init__()
         require(self.final_epochs >= 0, "final_epochs", self.final_epochs, "0 or more")

@@ -47,9 +47,8 @@ class ChosenByLoss(HardClusters):
 
     def choose(self, cohort: Cohort, offer: Mail) -> Tensor:
         """(client,) the center of least mean loss."""
-        losses = cohort.losses(offer.centers)
-        total = losses.new_zeros(len(cohort), self.n_clusters).index_add_(0, cohort.points.owner, losses)
-        return total.nan_to_num(torch.inf).argmin(1)  # a center that diverged is nobody's choice
+        losses = cohort.means(cohort.losses(offer.centers))
+        return losses.nan_to_num(torch.inf).argmin(1)  # a center that diverged is nobody's choice
 
     def importance(self, cohort: Cohort, offer: Mail) -> Tensor:
         return one_hot(self.choose(cohort, offer), self.n_clusters).to(offer.centers.dtype)
@@ -86,6 +85,17 @@ class ClusteredByRow(HardClusters):
 
     def personal(self, cohort: Cohort, offer: Mail) -> Personal:
         return Personal.single(offer.center)
+
+    def onboard(self, cohort: Cohort, offer: Mail) -> tuple[Tensor, Personal]:
+        return super().onboard(cohort, of_least_loss(cohort, offer))
+
+
+def of_least_loss(cohort: Cohort, offer: Mail) -> Mail:
+    """What a server that clusters rows would send, to clients that choose for themselves among all centers."""
+    member = cohort.means(cohort.losses(offer.centers)).argmin(1)
+    center = offer.centers[torch.arange(len(cohort)), member]
+    count = torch.full_like(member, offer.centers.shape[1])
+    return Mail(offer.clients, {"center": center, "member": member, "clusters": count})
 
 
 def cluster_rows(

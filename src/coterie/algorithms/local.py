@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from torch import Tensor
@@ -38,3 +38,8 @@ class Local(Algorithm):
 
     def personal(self, cohort: Cohort, offer: Mail) -> Personal:
         return Personal.single(cohort.recall("row", cohort.initial))
+
+    def onboard(self, cohort: Cohort, offer: Mail) -> tuple[Tensor, Personal]:
+        for t in range(cohort.moment.rounds):  # as long as the others trained
+            self.train(cohort.when(replace(cohort.moment, round=t)), offer)
+        return super().onboard(cohort, offer)

@@ -3,6 +3,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from torch import Tensor
+
 from coterie.algorithms.algorithm import Algorithm
 from coterie.cohort import Cohort, Personal
 from coterie.errors import require
@@ -17,6 +19,7 @@ class pFedMe(Algorithm):
     Told: my local w. Kept: θ, which is my personal model.
     Choice: the inner problem is begun at the present w (the paper names no start).
     Choice: rows are averaged with equal weights, as in the paper; an epoch's length of the training is not used.
+    Choice: a client that comes later trains for one round from the center and keeps its θ.
     Differs: the published program reports w; we report θ.
     """
 
@@ -59,6 +62,10 @@ class pFedMe(Algorithm):
 
     def personal(self, cohort: Cohort, offer: Mail) -> Personal:
         return Personal.single(cohort.recall("theta", offer.centers[:, 0]))
+
+    def onboard(self, cohort: Cohort, offer: Mail) -> tuple[Tensor, Personal]:
+        self.train(cohort, offer)
+        return super().onboard(cohort, offer)
 
     # at the listener
     def combine(self, state: State, heard: Heard) -> State:

@@ -18,6 +18,7 @@ class WeCFL(ClusteredByRow):
     Choice: all clients begin at one common model, so that rows differ by data alone, and the first clustering is
     k-means with k-means++ starts: from random centers the nearest one would be the same for all.
     Choice: when some clients are not heard, those heard take one expectation step from the present centers.
+    Choice: a client that comes later has told the server no row; it takes the center of least loss on its data.
     Differs: the published program begins the clustering anew each round; so do we, with labels matched to those
     before (`restart=False`: one expectation step a round, as Algorithm 1 reads). It represents a client by the last
     layer's weight matrix (`represent="last"`).

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -71,8 +72,8 @@ def from_folder(
         )
     columns = Columns(target, split, tokens=task == "next-character")
     with _read_from("path"):
-        clients = _read(files, columns)
-    return _federation(clients, test_fraction, task, seed)
+        clients, features = _read(files, columns)
+    return replace(_federation(clients, test_fraction, task, seed), features=tuple(features))
 
 
 def from_table(
@@ -99,7 +100,8 @@ def from_table(
     columns = Columns(target, split, client, tokens=task == "next-character")
     with _read_from("table"):
         clients = list(clients_of(table, columns, where))
-    return _federation(clients, test_fraction, task, seed)
+        features = columns.features(table, where)
+    return replace(_federation(clients, test_fraction, task, seed), features=tuple(map(str, features)))
 
 
 @contextmanager
@@ -123,7 +125,8 @@ def _is_data(file: Path) -> bool:
     return file.is_file() and not file.name.startswith(".") and file.suffix.lower() in (".npz", *TABLES)
 
 
-def _read(files: Sequence[Path], columns: Columns) -> list[Client]:
+def _read(files: Sequence[Path], columns: Columns) -> tuple[list[Client], list[str]]:
+    """The clients, and the features of the tables among them."""
     clients: list[Client] = []
     first: tuple[Path, list[str]] | None = None  # all tables are read in the order of the first one's columns
     for file in files:
@@ -139,7 +142,7 @@ def _read(files: Sequence[Path], columns: Columns) -> list[Client]:
                 "all clients need the same"
             )
         clients.append(client_of(table, first[1], columns, file.stem, str(file)))
-    return clients
+    return clients, first[1] if first else []
 
 
 def _federation(clients: Sequence[Client], test_fraction: float, task: Task | None, seed: int) -> Federation:
