@@ -137,8 +137,9 @@ def play_round(
 def finite_only(told: Mail) -> Mail:
     """A letter with a number that is not finite is not heard: its client diverged, and others need not."""
     good = told.finite()
-    if not good.all():
-        log.warning("what diverged clients told is not heard; a smaller training rate may help")
+    if bool(good.all()):
+        return told
+    log.warning("what diverged clients told is not heard; a smaller training rate may help")
     return told.take(good.nonzero()[:, 0])
 
 

@@ -48,7 +48,10 @@ class Mail(Named):
 
     def only(self, wanted: Tensor) -> Mail:
         """The letters to or from the clients that are wanted (client,) bool."""
-        return self.take(wanted[self.clients].nonzero()[:, 0])
+        mine = wanted[self.clients]
+        return (
+            self if bool(mine.all()) else self.take(mine.nonzero()[:, 0])
+        )  # as a rule all: nothing is copied
 
     def finite(self) -> Tensor:
         """(letter,) is all that it says finite?"""
