@@ -366,7 +366,7 @@ def clustered(
 
 
 def test_wecfl_weighs_clients_in_the_clustering() -> None:
-    """0 and 1 against 3: alike for three clients, but with weight on 0 and 1 these are worth telling apart."""
+    """0 and 1 are nearest to each other; but if most of the weight is on these two, parting them costs least."""
     rows = [[0.0], [1.0], [2.4]]
     light, heavy = clustered(rows, WeCFL(2)), clustered(rows, WeCFL(2), sizes=[1000, 1000, 1])
     assert light[0] == light[1] != light[2]
@@ -389,9 +389,10 @@ def test_wecfl_keeps_its_labels_from_round_to_round() -> None:
 
 
 def test_wecfl_takes_one_step_without_a_restart() -> None:
-    """Centers at 1 and 100: the nearest for 0, 2 and 40 is 1; k-means anew would part 40 from 0 and 2."""
-    rows, member = [[0.0], [2.0], [40.0], [100.0]], [0, 0, 0, 1]
+    """Centers at 20.7 and 100: 60 is nearer to the first; k-means anew parts it from 0 and 2."""
+    rows, member = [[0.0], [2.0], [60.0], [100.0]], [0, 0, 0, 1]
     assert clustered(rows, WeCFL(2, restart=False), member) == [0, 0, 0, 1]
+    assert clustered(rows, WeCFL(2, restart=True), member) == [0, 0, 1, 1]
 
 
 def test_wecfl_does_not_make_two_clusters_of_one_that_is_heard() -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import types
 import typing
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import fields
+from difflib import get_close_matches
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from coterie.errors import SettingError
@@ -64,3 +65,8 @@ def describe(hint: Any) -> str:
     if hint is Any:
         return "any value"
     return plain.get(hint) or words.get(origin or hint) or f"a {getattr(hint, '__name__', 'value')}"
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    close = get_close_matches(word.lower(), {k.lower(): k for k in known}, 1, cutoff=0.0)
+    return f", the nearest is {next(k for k in known if k.lower() == close[0])!r}" if close else ""

@@ -6,11 +6,11 @@ import importlib
 import inspect
 import math
 from collections.abc import Callable, Sequence
-from difflib import get_close_matches
 from itertools import pairwise
 
 from torch import Tensor, nn
 
+from coterie.checked import nearest
 from coterie.errors import CoterieError, SettingError, require
 
 Factory = Callable[[], nn.Module]
@@ -117,7 +117,7 @@ def xavier_normal(model: nn.Module) -> None:
 def _known(name: str) -> Callable[..., nn.Module]:
     if name in MODELS:
         return MODELS[name]
-    raise SettingError("name", f"is {name!r}{_nearest(name, MODELS)}; {_allowed()}")
+    raise SettingError("name", f"is {name!r}{nearest(name, MODELS)}; {_allowed()}")
 
 
 def _own(name: str) -> Callable[..., nn.Module]:
@@ -153,12 +153,7 @@ def _check_settings(
     for setting in settings:
         if setting not in allowed:
             known = f"its settings are {', '.join(allowed)}" if allowed else "it has no settings"
-            raise SettingError(setting, f"is not a setting of {name!r}{_nearest(setting, allowed)}; {known}")
-
-
-def _nearest(word: str, known: Sequence[str] | dict[str, Callable[..., nn.Module]]) -> str:
-    close = get_close_matches(word, list(known), 1, cutoff=0.0)
-    return f", the nearest is {close[0]!r}" if close else ""
+            raise SettingError(setting, f"is not a setting of {name!r}{nearest(setting, allowed)}; {known}")
 
 
 def _allowed() -> str:

@@ -10,13 +10,12 @@ import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
-from difflib import get_close_matches
 from functools import cache
 from typing import Any, get_args, get_type_hints
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from coterie.checked import NONE, describe
+from coterie.checked import NONE, describe, nearest
 from coterie.errors import CoterieError, SettingError
 
 Table = dict[str, Any]
@@ -108,11 +107,6 @@ def _frozen(value: Any) -> Any:
 
 def _may_be_none(hint: Any) -> bool:
     return types.NoneType in get_args(hint)
-
-
-def nearest(word: str, known: Iterable[str]) -> str:
-    close = get_close_matches(word.lower(), {k.lower(): k for k in known}, 1, cutoff=0.0)
-    return f", the nearest is {next(k for k in known if k.lower() == close[0])!r}" if close else ""
 
 
 def choose(section: Section, key: str, known: Iterable[str]) -> str:

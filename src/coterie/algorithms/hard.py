@@ -46,9 +46,7 @@ class ChosenByLoss(HardClusters):
     """A client chooses the center of least loss on its training data."""
 
     def choose(self, cohort: Cohort, offer: Mail) -> Tensor:
-        """(client,) the center of least mean loss."""
-        losses = cohort.means(cohort.losses(offer.centers))
-        return losses.nan_to_num(torch.inf).argmin(1)  # a center that diverged is nobody's choice
+        return least_loss(cohort, offer.centers)
 
     def importance(self, cohort: Cohort, offer: Mail) -> Tensor:
         return one_hot(self.choose(cohort, offer), self.n_clusters).to(offer.centers.dtype)
@@ -90,9 +88,14 @@ class ClusteredByRow(HardClusters):
         return super().onboard(cohort, of_least_loss(cohort, offer))
 
 
+def least_loss(cohort: Cohort, centers: Tensor) -> Tensor:
+    """(client,) the center of least mean loss on a client's data; one that diverged is nobody's choice."""
+    return cohort.means(cohort.losses(centers)).nan_to_num(torch.inf).argmin(1)
+
+
 def of_least_loss(cohort: Cohort, offer: Mail) -> Mail:
     """What a server that clusters rows would send, to clients that choose for themselves among all centers."""
-    member = cohort.means(cohort.losses(offer.centers)).argmin(1)
+    member = least_loss(cohort, offer.centers)
     center = offer.centers[torch.arange(len(cohort)), member]
     count = torch.full_like(member, offer.centers.shape[1])
     return Mail(offer.clients, {"center": center, "member": member, "clusters": count})

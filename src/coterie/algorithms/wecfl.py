@@ -25,9 +25,7 @@ class WeCFL(ClusteredByRow):
     """
 
     weights: Literal["size", "equal"] = "size"  # λ_i of clients, in clustering and mean
-    represent: Part = (
-        "dense"  # g_i, what of a row is clustered: all parameters, dense layers, the last dense weights
-    )
+    represent: Part = "dense"  # g_i: all parameters, those of dense layers, or the last dense weights
     distance: Literal["euclidean", "cosine"] = "euclidean"  # d, between a client and a center
     restart: bool = True  # cluster anew each round, or take one step from the present centers
 
