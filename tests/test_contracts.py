@@ -169,7 +169,7 @@ def test_stages_hand_their_centers_on() -> None:
     first, second = stages("FedSoft", "server")[0], stages("FedSPD", "graph")[0]
     plan = first.then(second).then(first)
     simulation, result = play(plan, clients())
-    assert simulation.rounds == 9
+    assert simulation.course.planned == 9
     close(run_apart(linear, clients(), plan, seed=3)[0], result)
     half = Simulation(linear, clients(), plan, seed=3, dtype=F64, device=torch.device("cpu"))
     for _ in range(4):

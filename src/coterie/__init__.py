@@ -10,7 +10,7 @@ from coterie.onboarding import Onboarded
 from coterie.participation import Participation
 from coterie.results import PersonalModel, Run
 from coterie.run import load, run
-from coterie.simulate import Stage, Stages
+from coterie.stages import Stage, Stages
 from coterie.topology import Graph, Server
 from coterie.training import Training
 

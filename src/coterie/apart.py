@@ -18,7 +18,9 @@ from coterie.federation import Federation
 from coterie.listener import Heard, State
 from coterie.network import LOSSES, Network
 from coterie.rows import Build
-from coterie.simulate import Result, Stage, Stages, begin, finite_only, hand_over, play_round
+from coterie.separation import look, separated
+from coterie.simulate import Result, begin, finite_only, first_centers, hand_over, look_around, play_round
+from coterie.stages import Course, Stage, Stages
 from coterie.topology import Server
 from coterie.wire import Fields, Mail, Traffic
 
@@ -37,6 +39,9 @@ class Apart:
     def train(self, algorithm: Algorithm, offer: Mail, moment: Moment) -> Mail:
         return self._each(algorithm.train, offer, moment)
 
+    def look(self, offer: Mail) -> Mail:
+        return self._each(look, offer, Moment(0))
+
     def _each(self, answer: Callable[[Cohort, Mail], Fields], offer: Mail, moment: Moment) -> Mail:
         letters = []
         for i, client in enumerate(offer.clients.tolist()):
@@ -54,53 +59,74 @@ def run_apart(
     network = Network(build, LOSSES[data.task], device=torch.device("cpu"), dtype=dtype, seed=seed)
     train = data.train.to(network.device, dtype)
     network.probe(train.x[train.at[:4]], train.y[:4])
-    traffic = Traffic()
-    centers = torch.stack([network.initial(f"center {s}") for s in range(stages[0].algorithm.clusters())])[
-        None
-    ]
-    for number, stage in enumerate(stages):
-        if number:
-            centers = hand_over(stages[number - 1], stage, centers, len(data), traffic)
+    traffic, course = Traffic(), Course(stages)
+    centers, best = first_centers(network, stages[0].algorithm.clusters()), None
+    while True:
+        stage = course.now
         whole = Cohort.whole(network, stage.training, train, id_keys(data.ids), data.task, seed)
         cohorts = [
             replace(whole.take(torch.tensor([i])), at=SELF, memory=Memory(1)) for i in range(len(data))
         ]
-        before = sum(earlier.rounds for earlier in stages[:number])
-        moment = Moment(seed, number, 0, stage.rounds, before)
         play = _play_at_server if stage.topology.is_server else _play_among_peers
-        states = play(stage, centers, cohorts, data, moment, traffic)
+        states = play(course, centers, cohorts, data, seed, traffic)
+        if stage.tries > 1:
+            looked = look_around(states[0], Apart(cohorts), torch.arange(len(data)), traffic)
+            loss = float(looked.loss.mean())
+            best = (loss, states, cohorts) if best is None or loss < best[0] else best
+            if course.last_try:
+                (_, states, cohorts), best = best, None
+        if course.done:
+            return _result(stage, states, cohorts), traffic
         centers = torch.cat([state.centers for state in states])
-    return _result(stages[-1], states, cohorts), traffic
+        course.go_on()
+        if course.attempt:
+            centers = first_centers(network, stage.algorithm.clusters(), course.attempt)
+        else:
+            centers = hand_over(stage, course.now, centers, network.rows, len(data), seed, traffic)
 
 
 def _play_at_server(
-    stage: Stage, centers: Tensor, cohorts: list[Cohort], data: Federation, moment: Moment, traffic: Traffic
+    course: Course, centers: Tensor, cohorts: list[Cohort], data: Federation, seed: int, traffic: Traffic
 ) -> list[State]:
-    state = begin(stage, centers, id_keys(data.ids), cohorts[0].network.rows, moment)
-    for t in range(stage.rounds):
-        state = replace(state, moment=replace(moment, round=t))
-        state, _ = play_round(stage, state, Apart(cohorts), data.ids, traffic)
+    state = begin(course.now, centers, id_keys(data.ids), cohorts[0].network.rows, course.moment(seed))
+    while not course.over:
+        course.round += 1
+        state = replace(state, moment=course.moment(seed))
+        state, told = play_round(course.now, state, Apart(cohorts), data.ids, traffic)
+        if course.now.until == "separated":
+            course.ended = separated(look_around(state, Apart(cohorts), told.clients, traffic))
     return [state]
 
 
 def _play_among_peers(
-    stage: Stage, centers: Tensor, cohorts: list[Cohort], data: Federation, moment: Moment, traffic: Traffic
+    course: Course, centers: Tensor, cohorts: list[Cohort], data: Federation, seed: int, traffic: Traffic
 ) -> list[State]:
-    keys, rows = id_keys(data.ids), cohorts[0].network.rows
-    centers = centers.expand(len(data), -1, -1)
+    stage, keys, rows = course.now, id_keys(data.ids), cohorts[0].network.rows
+    centers, moment = centers.expand(len(data), -1, -1), course.moment(seed)
     states = [begin(stage, centers[i : i + 1], keys[i : i + 1], rows, moment) for i in range(len(data))]
-    for t in range(stage.rounds):
-        now = replace(moment, round=t)
+    while not course.over:
+        course.round += 1
+        now = course.moment(seed)
         states = [replace(state, moment=now) for state in states]
-        present = stage.participation.present(keys, now.seed, now.of_run)
-        late = stage.participation.dropped(keys, now.seed, now.of_run)
+        present = stage.participation.present(keys, seed, now.of_run)
+        late = stage.participation.dropped(keys, seed, now.of_run)
         letters: dict[int, bytes] = {}
         for i in present.nonzero()[:, 0].tolist():
             states[i], told = _speak(stage.algorithm, states[i], cohorts[i])
             if len(told):
                 letters[i] = told.to_bytes(0)
         _exchange(stage, states, letters, present, late, data, traffic)
+        if stage.until == "separated":
+            spoke = [i for i in letters if not late[i]]
+            course.ended = separated(_look_at_own(states, cohorts, spoke))
     return states
+
+
+def _look_at_own(states: list[State], cohorts: list[Cohort], who: list[int]) -> Mail:
+    """What peers see in their own centers."""
+    looks = [look(cohorts[i], Mail(SELF, {"centers": states[i].centers})) for i in who]
+    names = looks[0] if looks else ()
+    return Mail(torch.tensor(who), {name: torch.cat([one[name] for one in looks]) for name in names})
 
 
 def _exchange(

@@ -54,3 +54,9 @@ def uniform(key: Tensor) -> Tensor:
 
 def gumbel(key: Tensor) -> Tensor:
     return -torch.log(-torch.log(uniform(key)))
+
+
+def normal(key: Tensor) -> Tensor:
+    """Keys as standard normal numbers, float64 (Box and Muller)."""
+    radius = torch.sqrt(-2 * torch.log(uniform(mix(key, "radius"))))
+    return radius * torch.cos(2 * torch.pi * uniform(mix(key, "angle")))

@@ -24,6 +24,7 @@ from coterie.methods import Method
 from coterie.progress import Watcher
 from coterie.run import load as load_run
 from coterie.settings import Section, choose
+from coterie.stages import Course
 from coterie.store import Store, make_folder, write_whole
 
 app = typer.Typer(
@@ -271,7 +272,7 @@ def _play(prepared: Prepared, folder: Path) -> int:
                 store = _place(experiment, folder, method)
                 if not store.finished:
                     begun = store.experiment.exists()
-                    watch = watcher.method(method.label, sum(stage.rounds for stage in method.stages))
+                    watch = watcher.method(method.label, Course(method.stages).planned)
                     prepared.play(method, store.folder, resume=begun, watch=watch)
     except KeyboardInterrupt:
         print(f"coterie: interrupted; go on with `coterie resume {folder}`", file=sys.stderr)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, get_args
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from pydantic import Field
 
@@ -15,7 +15,8 @@ from coterie.algorithms import ALGORITHMS, Algorithm
 from coterie.errors import CoterieError, require
 from coterie.participation import Participation
 from coterie.settings import Section, Table, check, choose, parameters, saying, spell
-from coterie.simulate import Stage, Stages
+from coterie.stages import Stage, Stages
+from coterie.starts import started
 from coterie.topology import Graph, Kind, Server, Topology
 from coterie.training import Training
 
@@ -32,6 +33,11 @@ class PartTable:
     """What a stage may say; a method says it for all its stages, and the file for all methods."""
 
     rounds: Count | None = None
+    start: str | None = (
+        None  # how the centers come apart; none: as the algorithm chooses, or random in a stage
+    )
+    until: Literal["rounds", "separated"] = "rounds"
+    tries: Annotated[int, Field(ge=1)] = 1
     algorithm: Table = field(default_factory=dict)
     training: Table = field(default_factory=dict)
     topology: Table = field(default_factory=dict)
@@ -109,7 +115,23 @@ def stages_of(outer: Layers, prefix: str, part: MethodTable, folder: Path) -> Me
     if label is None:
         label = "+".join(stage.algorithm.title() for stage, _ in made)
     check_folder_name(f"{prefix}label", label)
-    return Method(label, Stages(stage for stage, _ in made), tuple(origin for _, origin in made))
+    first, origin = made[0]
+    begun = _begun(first, layers, lone=not part.stage)
+    stages = [*begun, *(stage for stage, _ in made[1:])]
+    return Method(label, Stages(stages), (*(origin for _ in begun), *(other for _, other in made[1:])))
+
+
+def _begun(first: Stage, layers: Sequence[Layers], lone: bool) -> Stages:
+    """The first stage with its start: a lone algorithm's own choice, but a list of stages is played as written."""
+    prefix, inner = layers[0][-1]
+    for number, (name, later) in enumerate((one[-1] for one in layers[1:]), start=1):
+        require(
+            later.start is None, f"{name}start", later.start, f"none in stage {number}, only in the first"
+        )
+    given = [part.start for _, part in layers[0] if part.start is not None]
+    start = (given[-1] if given else None) if lone else inner.start or "random"
+    with saying(Section(prefix[:-1])):
+        return started(first, start)
 
 
 def _stage(layers: Layers, folder: Path) -> tuple[Stage, Origin]:
@@ -132,6 +154,8 @@ def _stage(layers: Layers, folder: Path) -> tuple[Stage, Origin]:
         training=_make(Training, training),
         topology=graph,
         participation=_make(Participation, participation),
+        until=layers[-1][1].until,
+        tries=layers[-1][1].tries,
     )
     return stage, Origin(algorithm, origin)
 
@@ -183,13 +207,16 @@ def check_folder_name(key: str, name: str) -> None:
 
 def spelled_method(method: Method) -> Table:
     stages = [_spelled_stage(stage) for stage in method.stages]
-    return {"label": method.label, **(stages[0] if len(stages) == 1 else {"stage": stages})}
+    lone = {"start": "random", **stages[0]}
+    return {"label": method.label, **(lone if len(stages) == 1 else {"stage": stages})}
 
 
 def _spelled_stage(stage: Stage) -> Table:
     topology = {"kind": "server"} if isinstance(stage.topology, Server) else _spelled(stage.topology)
     return {
         "rounds": stage.rounds,
+        "until": stage.until,
+        "tries": stage.tries,
         "algorithm": {"name": stage.algorithm.title(), **_spelled(stage.algorithm)},
         "training": _spelled(stage.training),
         "topology": topology,

@@ -68,7 +68,7 @@ class Watcher(AbstractContextManager["Watcher"]):
         bar = bars.add_task(label, total=rounds, completed=done, loss=_loss({}))
 
         def watch(record: dict[str, Any], rounds: int) -> None:
-            bars.update(bar, completed=record["round"] + 1, loss=_loss(record))
+            bars.update(bar, completed=record["round"] + 1, total=rounds, loss=_loss(record))
 
         return watch
 

@@ -27,7 +27,9 @@ from coterie.onboarding import Recipe, own_fit
 from coterie.participation import Participation
 from coterie.results import Record, Run
 from coterie.rows import Build, Rows, factory
-from coterie.simulate import Result, Simulation, Stage, Stages
+from coterie.simulate import Result, Simulation
+from coterie.stages import Stage, Stages
+from coterie.starts import Start, started
 from coterie.store import Store
 from coterie.summary import summarise
 from coterie.topology import Server, Topology
@@ -79,14 +81,13 @@ def load(
     result = Result(tensors["centers"], tensors["importance"], personal, tensors.get("fit"))
     stages = None
     if algorithm is not None:
-        stages = _stages(algorithm, summary["rounds"], training)
+        stages = _stages(algorithm, summary["rounds"], training, start="random")
         if in_python:
             _check_same(store, stages)
 
     def recipe() -> Recipe:
         known = _stages_of_experiment(store) if stages is None else stages
-        last, before = known[-1], sum(stage.rounds for stage in known[:-1])
-        moment = Moment(summary["seed"], len(known) - 1, max(0, last.rounds - 1), last.rounds, before)
+        last, moment = known[-1], Moment(**summary["moment"])
         measure = loss or LOSSES[summary["task"]]
         cpu, dtype = torch.device("cpu"), tensors["centers"].dtype
         return Recipe(build, measure, cpu, dtype, last.algorithm, last.training, moment)
@@ -131,6 +132,7 @@ def run(
     training: Training | None = None,
     topology: Topology | None = None,
     participation: Participation | None = None,
+    start: str | Start | None = None,
     seed: int = 0,
     out: Path | str | None = None,
     resume: bool = False,
@@ -147,11 +149,12 @@ def run(
 
     `model` is an nn.Module, its class, or a function that builds one; a module gives its shape and its frozen
     layers, while trained weights are drawn anew for every start. `data` is a Federation, or one (x, y) per
-    client. With stages, `rounds`, `training`, `topology` and `participation` are each stage's own. With `out`
-    the run is kept in that folder, with `experiment`, the TOML that describes it, where there is one; `resume`
+    client. `start` is how its centers come apart, a name or a function of `coterie.starts`; None is the algorithm's
+    own choice. With stages, `rounds`, `training`, `topology`, `participation` and `start` are theirs. With `out` the
+    run is kept in that folder, with `experiment`, the TOML that describes it, where there is one; `resume`
     goes on with what lies there.
     """
-    stages = _stages(algorithm, rounds, training, topology, participation)
+    stages = _stages(algorithm, rounds, training, topology, participation, start)
     require(fits(seed, int) and 0 <= seed < 2**63, "seed", seed, "a whole number from 0")
     require(dtype in (torch.float32, torch.float64), "dtype", dtype, "torch.float32 or torch.float64")
     require(not resume or out is not None, "resume", resume, "true only with out, the folder of the run")
@@ -175,7 +178,7 @@ def run(
             record = journal.play()
             try:
                 if watch is not None:
-                    watch(record, simulation.rounds)
+                    watch(record, simulation.course.planned)
                 whole.stop_if_asked()
             except KeyboardInterrupt:
                 journal.checkpoint()
@@ -189,13 +192,16 @@ def _stages(
     training: Training | None = None,
     topology: Topology | None = None,
     participation: Participation | None = None,
+    start: str | Start | None = None,
 ) -> Stages:
-    if isinstance(algorithm, Sequence):
-        return Stages(algorithm)
-    if isinstance(algorithm, Stage):
-        return Stages((algorithm,))
+    if isinstance(algorithm, Stage | Sequence):
+        lone = start is None
+        require(
+            lone, "start", start, "none with stages, which are played as they are; starts.py makes stages"
+        )
+        return Stages((algorithm,) if isinstance(algorithm, Stage) else algorithm)
     how = training or Training(), topology or Server(), participation or Participation()
-    return Stages((Stage(algorithm, rounds, *how),))
+    return started(Stage(algorithm, rounds, *how), start)
 
 
 def _device(name: torch.device | str | None) -> torch.device | None:
@@ -241,16 +247,16 @@ class Journal:
         saved = self.store.checkpoint()
         if saved is not None:
             self.simulation.load(*saved)
-        self.records = self.store.keep_records(self.simulation.rounds_done)
+        self.records = self.store.keep_records(self.simulation.course.played)
 
     def play(self) -> Record:
         """One round, and its record."""
         simulation, began = self.simulation, time.perf_counter()
         told = simulation.step()
-        done, algorithm = simulation.rounds_done, simulation.stage.algorithm.title()
+        done, algorithm = simulation.course.played, simulation.stage.algorithm.title()
         record: Record = {
             "round": done - 1,
-            "stage": simulation.at[0],
+            "stage": simulation.course.stage,
             "algorithm": algorithm,
             "told": len(told),
         }

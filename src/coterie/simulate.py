@@ -4,80 +4,29 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from coterie.algorithms.algorithm import Algorithm
-from coterie.chance import id_keys
-from coterie.checked import Checked
+from coterie.chance import id_keys, mix, normal
 from coterie.cohort import Cohort, Memory, Moment, Personal
-from coterie.errors import CoterieError, require
+from coterie.errors import CoterieError
 from coterie.federation import Federation, Points
 from coterie.listener import Heard, State
 from coterie.network import LOSSES, Loss, Network
-from coterie.participation import Participation
 from coterie.rows import Build, Rows
 from coterie.scores import Scores
-from coterie.topology import Server, Topology
-from coterie.training import Training
+from coterie.separation import look, separated
+from coterie.stages import Course, Stage, Stages
+from coterie.topology import Server
 from coterie.wire import Mail, Traffic
 
 log = logging.getLogger("coterie")
 
-
-@dataclass(frozen=True)
-class Stage(Checked):
-    """Some rounds of one algorithm. Its centers start the next stage."""
-
-    algorithm: Algorithm
-    rounds: int
-    training: Training = field(default_factory=Training)
-    topology: Topology = field(default_factory=Server)
-    participation: Participation = field(default_factory=Participation)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.rounds >= 0, "rounds", self.rounds, "0 or more")
-
-    def then(self, following: Stage) -> Stages:
-        return Stages((self, following))
-
-
-class Stages(tuple[Stage, ...]):
-    """Stages one after another."""
-
-    def then(self, following: Stage) -> Stages:
-        return Stages((*self, following))
-
-    def check(self, n_clients: int) -> None:
-        if not self:
-            raise CoterieError("there is no stage; at least one algorithm with its rounds is needed")
-        for stage in self:
-            if not isinstance(stage, Stage):
-                raise CoterieError(f"a stage is {stage!r}; allowed is a Stage, an algorithm with its rounds")
-            stage.topology.check(n_clients)
-            stage.algorithm.check(n_clients, stage.topology)
-        if len(self) > 1 and not all(stage.rounds for stage in self):
-            raise CoterieError("a stage has 0 rounds; each of several stages needs 1 or more")
-        for before, after in pairwise(self):
-            if before.algorithm.last_only:
-                raise CoterieError(
-                    f"{before.algorithm.title()} finds the number of clusters; no stage can follow it"
-                )
-            if after.algorithm.first_only:
-                raise CoterieError(
-                    f"{after.algorithm.title()} begins at one common model; it must be the first stage"
-                )
-            left, wanted = before.algorithm.clusters(), after.algorithm.clusters()
-            if left != wanted:
-                raise CoterieError(
-                    f"{before.algorithm.title()} leaves {left} centers but {after.algorithm.title()}, which is to "
-                    f"start from them, has n_clusters = {wanted}; the two must agree"
-                )
+PERTURB = 0.1  # how far centers are pushed from one model that starts them all, relative to its size
 
 
 class Clients(Protocol):
@@ -86,6 +35,8 @@ class Clients(Protocol):
     def report(self, algorithm: Algorithm, offer: Mail, moment: Moment) -> Mail: ...
 
     def train(self, algorithm: Algorithm, offer: Mail, moment: Moment) -> Mail: ...
+
+    def look(self, offer: Mail) -> Mail: ...
 
 
 @dataclass
@@ -101,6 +52,9 @@ class Together:
         if not len(offer):
             return Mail(offer.clients, {})
         return Mail(offer.clients, algorithm.train(self.cohort.take(offer.clients).when(moment), offer))
+
+    def look(self, offer: Mail) -> Mail:
+        return Mail(offer.clients, look(self.cohort.take(offer.clients), offer))
 
 
 def play_round(
@@ -182,15 +136,66 @@ def begin(stage: Stage, centers: Tensor, keys: Tensor, rows: Rows, moment: Momen
     return stage.algorithm.begin(State(centers, keys, rows, at_server, moment, everyone))
 
 
-def hand_over(before: Stage, after: Stage, centers: Tensor, clients: int, traffic: Traffic) -> Tensor:
+def first_centers(network: Network, clusters: int, attempt: int = 0) -> Tensor:
+    """Common random centers, (1, cluster, width), other ones for every try."""
+    names = [f"center {s}" + (f" of try {attempt}" if attempt else "") for s in range(clusters)]
+    return torch.stack([network.initial(name) for name in names])[None]
+
+
+def hand_over(
+    before: Stage, after: Stage, centers: Tensor, rows: Rows, clients: int, seed: int, traffic: Traffic
+) -> Tensor:
     """Centers from one stage to the next, over the wire where the next is held by somebody else."""
     held = centers[:1].numel() * centers.element_size()
     if before.topology.is_server and not after.topology.is_server:
         traffic.down += clients * held
     elif after.topology.is_server and not before.topology.is_server:
         traffic.up += clients * held
-        return centers.mean(0, keepdim=True)
-    return centers
+        centers = centers.mean(0, keepdim=True)
+    wanted = after.algorithm.clusters()
+    if centers.shape[1] == wanted:
+        return centers
+    return (
+        centers.expand(-1, wanted, -1)
+        if after.algorithm.first_only
+        else perturbed(centers, wanted, rows, seed)
+    )
+
+
+def perturbed(model: Tensor, clusters: int, rows: Rows, seed: int) -> Tensor:
+    """Centers (listener, cluster, width) around one model (listener, 1, width), each pushed a little its own way.
+
+    The push goes the same way for every listener, so that cluster s means the same to all.
+    """
+    parameters, tail = rows.split(model.expand(-1, clusters, -1))
+    column = torch.arange(rows.n_parameters, device=model.device)
+    cluster = torch.arange(clusters, device=model.device)[:, None]
+    push = normal(mix(mix(seed, "perturb").to(model.device), cluster, column))
+    push = (push - push.mean(0)).to(model.dtype)  # no center is nearer to the model than another
+    size = parameters.square().mean((1, 2), keepdim=True).sqrt()
+    return torch.cat([parameters + PERTURB * size * push, tail], -1)
+
+
+def look_around(state: State, clients: Clients, who: Tensor, traffic: Traffic) -> Mail:
+    """What these clients see in the centers. Peers have them; a server sends them all, for not all were offered.
+
+    Over a graph these few numbers are to be averaged by gossip; what that costs beside rows is left out.
+    """
+    offer = state.for_everyone().offer(centers=state.centers).take(who)
+    told = clients.look(offer)
+    if state.at_server:
+        traffic.to_clients(offer)
+        traffic.to_server(told)
+    return told
+
+
+@dataclass(frozen=True)
+class Try:
+    """How a try ended."""
+
+    loss: float
+    state: State
+    memory: Memory
 
 
 class Simulation:
@@ -222,8 +227,9 @@ class Simulation:
         )
         self.test = None if data.test is None else data.test.to(self.network.device, dtype)
         self.traffic = Traffic()
-        self.at = (0, 0)  # stage, round within it
-        self.state = self._enter(0, self._first_centers())
+        self.course = Course(stages)
+        self.best: Try | None = None  # of the tries of this stage that are over
+        self.state = self._enter(first_centers(self.network, stages[0].algorithm.clusters()))
 
     def _check_outputs(self, train: Points) -> None:
         """Has the model an output for every label?"""
@@ -237,50 +243,57 @@ class Simulation:
                 f"needs {self.data.n_outputs} outputs (labels count from 0; task='regression' predicts numbers)"
             )
 
-    def _first_centers(self) -> Tensor:
-        """Common random centers, (1, cluster, width)."""
-        clusters = self.stages[0].algorithm.clusters()
-        return torch.stack([self.network.initial(f"center {s}") for s in range(clusters)])[None]
-
-    def _enter(self, number: int, centers: Tensor) -> State:
-        """Begin a stage at centers (listener, cluster, width) left by the one before, with an empty memory."""
-        stage = self.stages[number]
+    def _enter(self, centers: Tensor) -> State:
+        """Begin a try at centers (listener, cluster, width), with an empty memory."""
         cohort = self.clients.cohort
-        self.clients.cohort = replace(cohort, training=stage.training, memory=Memory(len(self.data)))
-        before = sum(earlier.rounds for earlier in self.stages[:number])
-        moment = Moment(self.seed, number, 0, stage.rounds, before)
-        return begin(stage, centers, self.keys, self.network.rows, moment)
+        self.clients.cohort = replace(cohort, training=self.stage.training, memory=Memory(len(self.data)))
+        return begin(self.stage, centers, self.keys, self.network.rows, self.course.moment(self.seed))
 
     @property
     def stage(self) -> Stage:
-        return self.stages[self.at[0]]
+        return self.course.now
 
     @property
     def done(self) -> bool:
-        return self.rounds_done >= self.rounds
-
-    @property
-    def rounds(self) -> int:
-        return sum(stage.rounds for stage in self.stages)
-
-    @property
-    def rounds_done(self) -> int:
-        return sum(stage.rounds for stage in self.stages[: self.at[0]]) + self.at[1]
+        return self.course.done
 
     def step(self) -> Mail:
         """Play one round; what was told in it."""
-        number, round = self.at
-        if round == self.stage.rounds:
-            before, after = self.stages[number], self.stages[number + 1]
-            centers = hand_over(before, after, self.state.centers, len(self.data), self.traffic)
-            number, round = self.at = (number + 1, 0)
-            self.state = self._enter(number, centers)
-        moment = replace(self.state.moment, round=round)
-        self.state, told = play_round(
-            self.stage, replace(self.state, moment=moment), self.clients, self.data.ids, self.traffic
-        )
-        self.at = (number, round + 1)
+        if self.course.over:
+            self._go_on()
+        self.course.round += 1
+        state = replace(self.state, moment=self.course.moment(self.seed))
+        self.state, told = play_round(self.stage, state, self.clients, self.data.ids, self.traffic)
+        if self.stage.until == "separated":
+            looked = look_around(self.state, self.clients, told.clients, self.traffic)
+            self.course.ended = separated(looked)
+        if self.course.over and self.stage.tries > 1:
+            self._compare_tries()
         return told
+
+    def _go_on(self) -> None:
+        """To the next try from other random centers, or to the next stage from the present ones."""
+        before, state = self.stage, self.state
+        self.course.go_on()
+        attempt = self.course.attempt
+        if attempt:
+            centers = first_centers(self.network, self.stage.algorithm.clusters(), attempt)
+        else:
+            rows, n = self.network.rows, len(self.data)
+            centers = hand_over(before, self.stage, state.centers, rows, n, self.seed, self.traffic)
+        self.state = self._enter(centers)
+
+    def _compare_tries(self) -> None:
+        """Keep the best try so far; at the end of the last one, go on as if it had been the only one."""
+        everyone = torch.arange(len(self.data), device=self.keys.device)
+        looked = look_around(self.state, self.clients, everyone, self.traffic)
+        loss = float(looked.loss.nan_to_num(torch.inf).mean())
+        if self.best is None or loss < self.best.loss:
+            self.best = Try(loss, self.state, self.clients.cohort.memory)
+        if self.course.last_try:
+            self.state = replace(self.best.state, moment=self.state.moment)
+            self.clients.cohort = replace(self.clients.cohort, memory=self.best.memory)
+            self.best = None
 
     # looking at it
 
@@ -311,12 +324,12 @@ class Simulation:
 
     def save(self) -> tuple[dict[str, Tensor], dict[str, int]]:
         """All that the rounds to come depend on."""
-        memory = self.clients.cohort.memory
-        tensors = {"centers": self.state.centers, "clients": self.keys}
-        tensors.update({f"state.{n}": t for n, t in self.state.fields.items()})
-        tensors.update({f"memory.{n}": t for n, t in memory.values.items()})
-        tensors.update({f"known.{n}": t for n, t in memory.known.items()})
-        return tensors, {"stage": self.at[0], "round": self.at[1], **self.traffic.named()}
+        tensors = {"clients": self.keys, **_packed(self.state, self.clients.cohort.memory)}
+        if self.best is not None:
+            packed = _packed(self.best.state, self.best.memory)
+            tensors.update({f"best.{name}": t for name, t in packed.items()})
+            tensors["best.loss"] = torch.tensor(self.best.loss, dtype=torch.float64)
+        return tensors, {**self.course.numbers(), **self.traffic.named()}
 
     def load(self, tensors: dict[str, Tensor], numbers: dict[str, int]) -> None:
         """Go on from what was saved, by clients that may be listed in another order now."""
@@ -324,20 +337,33 @@ class Simulation:
         if saved.keys() != set(self.keys.tolist()):
             raise CoterieError("the run that was saved had other clients; it can be resumed with those alone")
         order = torch.tensor([saved[key] for key in self.keys.tolist()])
+        self.course.set(numbers)
+        if "best.centers" in tensors:
+            best = {n.removeprefix("best."): t for n, t in tensors.items() if n.startswith("best.")}
+            state = self._unpack(best, order)
+            self.best = Try(float(best["loss"]), state, self.clients.cohort.memory)
+        self.state = self._unpack(tensors, order)
+        self.traffic = Traffic(**{n: numbers[n] for n in self.traffic.named()})
+
+    def _unpack(self, tensors: dict[str, Tensor], order: Tensor) -> State:
+        """The state that was packed; the memory becomes the cohort's."""
+        device = self.network.device
 
         def part(prefix: str) -> dict[str, Tensor]:
-            device = self.network.device
-            return {
-                n.removeprefix(prefix): t[order].to(device)
-                for n, t in tensors.items()
-                if n.startswith(prefix)
-            }
+            mine = {n: t for n, t in tensors.items() if n.startswith(prefix)}
+            return {n.removeprefix(prefix): t[order].to(device) for n, t in mine.items()}
 
-        self.at = (numbers["stage"], numbers["round"])
         centers = tensors["centers"] if self.stage.topology.is_server else tensors["centers"][order]
-        state = self._enter(self.at[0], centers.to(self.network.device))
-        moment = replace(state.moment, round=max(0, self.at[1] - 1))
-        self.state = replace(state, fields=part("state."), moment=moment)
+        state = replace(self._enter(centers.to(device)), fields=part("state."))
         memory = self.clients.cohort.memory
         memory.values, memory.known = part("memory."), part("known.")
-        self.traffic = Traffic(**{n: numbers[n] for n in self.traffic.named()})
+        return state
+
+
+def _packed(state: State, memory: Memory) -> dict[str, Tensor]:
+    return {
+        "centers": state.centers,
+        **{f"state.{n}": t for n, t in state.fields.items()},
+        **{f"memory.{n}": t for n, t in memory.values.items()},
+        **{f"known.{n}": t for n, t in memory.known.items()},
+    }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -45,7 +46,8 @@ def summarise(simulation: Simulation, result: Result) -> dict[str, Any]:
         "outputs": simulation.data.n_outputs,
         "features": list(simulation.data.features),
         "seed": simulation.seed,
-        "rounds": simulation.rounds_done,
+        "rounds": simulation.course.played,
+        "moment": asdict(simulation.state.moment),
         "clients": len(simulation.data),
         "topology": simulation.stage.topology.describe(simulation.data.ids, simulation.seed),
         "traffic": simulation.traffic.named(),

@@ -11,6 +11,7 @@ from coterie.algorithms.fesem import FeSEM
 from coterie.algorithms.hypcluster import HypCluster
 from coterie.algorithms.ifca import IFCA
 from coterie.algorithms.local import Local
+from coterie.algorithms.oneshot import OneShot
 from coterie.algorithms.pfedme import pFedMe
 from coterie.algorithms.plus import FedAvgPlus, FedProxPlus
 from coterie.algorithms.wecfl import WeCFL
@@ -25,6 +26,7 @@ _KINDS: tuple[type[Algorithm], ...] = (
     HypCluster,
     FeSEM,
     WeCFL,
+    OneShot,
     CFL,
     FedEM,
     pFedMe,
@@ -48,6 +50,7 @@ __all__ = [
     "FedSoft",
     "HypCluster",
     "Local",
+    "OneShot",
     "WeCFL",
     "pFedMe",
 ]

@@ -1,0 +1,379 @@
+"""Starts, stages that end when they have separated, and several tries."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import coterie
+from coterie import (
+    IFCA,
+    FedAvg,
+    FedEM,
+    FedSoft,
+    FedSPD,
+    Graph,
+    Participation,
+    Server,
+    Stage,
+    Stages,
+    Training,
+    WeCFL,
+)
+from coterie.algorithms import OneShot
+from coterie.apart import run_apart
+from coterie.chance import id_keys
+from coterie.cohort import Cohort
+from coterie.data import from_arrays, regressions
+from coterie.errors import CoterieError
+from coterie.experiment import parse
+from coterie.federation import Federation
+from coterie.network import LOSSES, Network
+from coterie.rows import Rows
+from coterie.separation import likeliest_shares, look, mixture_loss, separated
+from coterie.simulate import PERTURB, Result, Simulation, perturbed
+from coterie.stages import Course
+from coterie.starts import STARTS, started
+from coterie.wire import Mail
+
+F64 = torch.float64
+TRAINING = Training(rate=0.02, batch=10, epochs=2)
+GRAPH = Graph("erdos-renyi", degree=4.0)
+
+
+def linear() -> nn.Module:
+    return nn.Linear(10, 1, bias=False)
+
+
+def clients(pattern: str = "10:90", **more: int) -> Federation:
+    return regressions(
+        clients=12, pattern=pattern, sizes=(20, 40), separation=166.0, test_points=5, **{"seed": 7, **more}
+    )
+
+
+def simulation(plan: Stages, data: Federation | None = None, seed: int = 3) -> Simulation:
+    return Simulation(linear, data or clients(), plan, seed=seed, dtype=F64, device=torch.device("cpu"))
+
+
+def played(plan: Stages, data: Federation | None = None, seed: int = 3) -> Simulation:
+    one = simulation(plan, data, seed)
+    while not one.done:
+        one.step()
+    return one
+
+
+def parts(result: Result) -> list[Tensor]:
+    return [result.centers, result.importance, result.personal.rows, result.personal.weights]
+
+
+# what clients see
+
+
+def scalar_cohort(points: list[list[float]]) -> Cohort:
+    """Clients whose only input is 1 and whose model is one number w: its loss on a point y is (w − y)²."""
+    data = from_arrays(
+        [(torch.ones(len(y), 1), torch.tensor(y)[:, None]) for y in points],
+        test_fraction=0.0,
+        task="regression",
+    )
+    network = Network(
+        lambda: nn.Linear(1, 1, bias=False),
+        LOSSES["regression"],
+        device=torch.device("cpu"),
+        dtype=F64,
+        seed=0,
+    )
+    return Cohort.whole(network, Training(), data.train, id_keys(data.ids), data.task, 0)
+
+
+def shown(*centers: float, clients: int) -> Mail:
+    rows = torch.tensor(centers, dtype=F64)[None, :, None].expand(clients, -1, -1)
+    return Mail(torch.arange(clients), {"centers": rows})
+
+
+def test_shares_are_those_of_a_mixture() -> None:
+    """Far from the other center a point is surely of its own: shares are counts, and the loss is their entropy."""
+    cohort = scalar_cohort([[0.0, 0.0, 0.0, 100.0], [100.0, 100.0]])
+    losses = cohort.losses(shown(0.0, 100.0, clients=2).centers)
+    shares = likeliest_shares(cohort, losses)
+    torch.testing.assert_close(shares, torch.tensor([[0.75, 0.25], [0.0, 1.0]], dtype=F64))
+    entropy = -(0.75 * math.log(0.75) + 0.25 * math.log(0.25))
+    torch.testing.assert_close(mixture_loss(cohort, losses, shares), torch.tensor([entropy, 0.0], dtype=F64))
+
+
+def test_margin_is_one_for_pure_clients_and_nought_where_centers_are_alike_or_tell_no_client_apart() -> None:
+    pure = look(scalar_cohort([[0.0, 0.0], [100.0, 100.0]]), shown(0.0, 100.0, clients=2))
+    torch.testing.assert_close(pure["margin"], torch.ones(2, dtype=F64))
+    torch.testing.assert_close(pure["loss"], torch.zeros(2, dtype=F64))
+    alike = look(scalar_cohort([[0.0, 3.0], [3.0, 3.0]]), shown(1.0, 1.0, clients=2))
+    torch.testing.assert_close(alike["margin"], torch.zeros(2, dtype=F64), rtol=0, atol=1e-12)
+    halves = look(scalar_cohort([[0.0, 100.0], [100.0, 0.0]]), shown(0.0, 100.0, clients=2))
+    torch.testing.assert_close(halves["margin"], torch.zeros(2, dtype=F64), rtol=0, atol=1e-12)
+
+
+def test_a_client_remembers_what_it_saw() -> None:
+    cohort = scalar_cohort([[0.0, 0.0], [100.0, 100.0]])
+    look(cohort, shown(0.0, 100.0, clients=2))
+    again = look(cohort, shown(0.0, 100.0, clients=2))
+    assert again["moved"].abs().max() < 1e-12
+    assert again["grown"].abs().max() < 1e-12
+    turned = look(cohort, shown(100.0, 0.0, clients=2))
+    torch.testing.assert_close(turned["moved"], torch.ones(2, dtype=F64))
+
+
+@pytest.mark.parametrize(
+    ("margin", "moved", "grown", "expected"),
+    [(0.5, 0.0, 0.0, True), (0.05, 0.0, 0.0, False), (0.5, 0.2, 0.0, False), (0.5, 0.0, 0.1, False)],
+)
+def test_separated_asks_for_a_margin_that_no_longer_grows_and_steady_shares(
+    margin: float, moved: float, grown: float, expected: bool
+) -> None:
+    told = {n: torch.full((3,), v) for n, v in {"margin": margin, "moved": moved, "grown": grown}.items()}
+    assert separated(Mail(torch.arange(3), told)) is expected
+    assert not separated(Mail(torch.arange(0), {}))
+
+
+# where a run is
+
+
+def test_course_counts_stages_tries_and_rounds() -> None:
+    plan = Stage(IFCA(2), 3, tries=2).then(Stage(IFCA(2), 4))
+    course = Course(plan)
+    assert course.planned == 10
+    course.round = 3
+    assert (course.over, course.done, course.last_try) == (True, False, False)
+    course.go_on()
+    assert (course.stage, course.attempt, course.round, course.before) == (0, 1, 0, 3)
+    course.round, course.ended = 1, True
+    assert (course.over, course.planned) == (True, 8)
+    course.go_on()
+    assert (course.stage, course.attempt, course.before, course.planned) == (1, 0, 4, 8)
+    course.round = 4
+    assert (course.done, course.played) == (True, 8)
+
+
+def test_a_stage_ends_when_its_centers_have_come_apart() -> None:
+    first = Stage(WeCFL(2), 20, TRAINING, until="separated")
+    run = played(first.then(Stage(FedEM(2), 2, TRAINING)))
+    assert 3 <= run.course.played < 22  # shares must have been seen to stay
+    fixed = Stage(WeCFL(2), run.course.played - 2, TRAINING)
+    same = played(fixed.then(Stage(FedEM(2), 2, TRAINING)))
+    for one, other in zip(parts(run.result()), parts(same.result()), strict=True):
+        assert torch.equal(one, other)
+    assert run.traffic.total() > same.traffic.total()  # looking is not for nothing
+
+
+def test_a_stage_whose_centers_do_not_come_apart_plays_all_its_rounds() -> None:
+    alike = clients("50:50")
+    assert played(Stages((Stage(FedAvg(), 4, TRAINING, until="separated"),)), alike).course.played == 4
+
+
+def test_the_best_of_several_tries_goes_on() -> None:
+    """Each try is played by itself, by hand; the one whose clients have the least loss is what the stage leaves."""
+    data = clients("pure")
+    run = simulation(Stages((Stage(IFCA(2), 3, TRAINING, tries=4),)), data)
+    ends: list[tuple[float, Tensor]] = []
+    while not run.done:
+        run.step()
+        if run.course.round == 3 and not run.done:
+            offer = run.state.for_everyone().offer(centers=run.state.centers)
+            ends.append((float(run.clients.look(offer).loss.mean()), run.state.centers.clone()))
+    assert run.course.played == 12
+    offer = run.state.for_everyone().offer(centers=run.state.centers)
+    kept = float(run.clients.look(offer).loss.mean())
+    best = min(loss for loss, _ in ends)
+    assert kept <= best
+    assert len({round(loss, 6) for loss, _ in ends}) > 1  # they were different starts
+    if kept == best:
+        assert any(torch.equal(run.state.centers, centers) for _, centers in ends)
+
+
+def test_tries_end_where_that_try_alone_would_have() -> None:
+    """Of one try and of three, the first random start is the same."""
+    one, three = (simulation(Stages((Stage(IFCA(2), 3, TRAINING, tries=n),))) for n in (1, 3))
+    for _ in range(3):
+        one.step()
+        three.step()
+    assert torch.equal(one.state.centers, three.state.centers)
+
+
+@pytest.mark.parametrize("seconds", range(1, 9))
+def test_tries_and_early_ends_are_resumed_to_the_bit(seconds: int) -> None:
+    data = clients("pure")
+    plan = Stage(IFCA(2), 2, TRAINING, tries=3).then(Stage(FedSoft(2), 9, TRAINING, until="separated"))
+    straight = played(plan, data)
+    first = simulation(plan, data)
+    for _ in range(seconds):
+        first.step()
+    second = simulation(plan, data)
+    tensors, numbers = first.save()
+    second.load({n: t.clone() for n, t in tensors.items()}, dict(numbers))
+    while not second.done:
+        second.step()
+    assert second.course.played == straight.course.played
+    assert second.traffic == straight.traffic
+    for one, other in zip(parts(second.result(final=True)), parts(straight.result(final=True)), strict=True):
+        assert torch.equal(one, other)
+
+
+# one model to several centers
+
+
+def test_one_model_is_pushed_every_way_alike() -> None:
+    rows = Rows(nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4)))
+    model = torch.arange(2 * rows.width, dtype=F64).view(2, 1, -1) / 10
+    centers = perturbed(model, 3, rows, seed=5)
+    assert centers.shape == (2, 3, rows.width)
+    n = rows.n_parameters
+    torch.testing.assert_close(centers.mean(1, keepdim=True), model)  # the pushes cancel
+    assert torch.equal(centers[:, :, n:], model.expand(-1, 3, -1)[:, :, n:])  # statistics are not pushed
+    push = centers[..., :n] - model[..., :n]
+    size = model[..., :n].square().mean((1, 2)).sqrt()
+    torch.testing.assert_close(push[0] / size[0], push[1] / size[1])  # the same way for all listeners
+    assert 0.5 * PERTURB < float((push[0] / size[0]).std()) < 1.5 * PERTURB
+
+
+def test_a_warm_up_leaves_one_model_and_the_next_stage_starts_around_it() -> None:
+    plan = Stage(FedAvg(), 2, TRAINING).then(Stage(IFCA(2), 1, TRAINING))
+    run = simulation(plan)
+    run.step()
+    run.step()
+    model = run.state.centers.clone()
+    run._go_on()
+    torch.testing.assert_close(run.state.centers.mean(1, keepdim=True), model)
+    assert not torch.equal(run.state.centers[:, 0], run.state.centers[:, 1])
+
+
+def test_a_method_that_begins_at_one_model_may_follow_a_warm_up() -> None:
+    run = simulation(Stage(FedAvg(), 1, TRAINING).then(Stage(WeCFL(2), 1, TRAINING)))
+    run.step()
+    model = run.state.centers[:, 0].clone()
+    run._go_on()
+    assert torch.equal(run.state.centers[:, 0], model)
+    with pytest.raises(CoterieError, match="WeCFL begins at one common model"):
+        simulation(Stage(IFCA(2), 1, TRAINING).then(Stage(WeCFL(2), 1, TRAINING)))
+
+
+# starts
+
+
+@pytest.mark.parametrize("topology", [Server(), GRAPH], ids=["server", "graph"])
+@pytest.mark.parametrize("start", STARTS)
+def test_every_start_apart_as_together(start: str, topology: Server | Graph) -> None:
+    stage = Stage(FedEM(2), 9, TRAINING, topology, Participation(absent=0.1))
+    if start == "several" and not topology.is_server:
+        with pytest.raises(CoterieError, match="over a graph, where nobody could compare them"):
+            started(stage, start)
+        return
+    plan = started(stage, start)
+    together = played(plan)
+    assert together.course.planned <= 9
+    apart, traffic = run_apart(linear, clients(), plan, seed=3)
+    for one, other in zip(parts(apart), parts(together.result(final=True)), strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-8)
+    if topology.is_server:
+        traffic.to_clients(together.stage.algorithm.farewell(together.state.for_everyone()))
+    assert traffic == together.traffic
+
+
+def test_a_start_takes_no_more_than_a_third_of_the_rounds() -> None:
+    for start in STARTS:
+        plan = started(Stage(FedSoft(2), 30), start)
+        assert sum(stage.rounds * stage.tries for stage in plan) == 30
+        assert plan[-1].rounds >= 20
+        assert plan[-1].algorithm == FedSoft(2)
+
+
+def test_no_start_is_made_for_one_cluster_or_one_round() -> None:
+    for stage in (Stage(FedSPD(1), 30), Stage(FedSPD(2), 1), Stage(FedSPD(2), 0)):
+        assert started(stage, "clients") == (stage,)
+
+
+def test_a_function_of_ones_own_is_a_start() -> None:
+    def twice(stage: Stage) -> Stages:
+        return replace(stage, rounds=1).then(stage)
+
+    run = coterie.run(linear, clients(), IFCA(2), rounds=2, start=twice, training=TRAINING)
+    assert run.summary["rounds"] == 3
+
+
+def test_an_unknown_start_is_refused() -> None:
+    with pytest.raises(CoterieError, match=r"start is 'lucky'; allowed is one of random, several"):
+        coterie.run(linear, clients(), IFCA(2), start="lucky")
+    with pytest.raises(CoterieError, match=r"start is 'soft'; allowed is none with stages"):
+        coterie.run(linear, clients(), Stage(IFCA(2), 2), start="soft")
+
+
+# in TOML
+
+
+def written(**more: object) -> dict[str, object]:
+    table: dict[str, object] = {
+        "rounds": 12,
+        "data": {"source": "regressions", "clients": 6},
+        "model": {"name": "linear"},
+        "algorithm": {"name": "IFCA", "n_clusters": 2},
+    }
+    return {**table, **more}
+
+
+def test_a_start_is_named_in_toml_and_spelled_out_as_stages() -> None:
+    experiment = parse(written(start="clients"))
+    (method,) = experiment.methods
+    assert method.label == "IFCA"
+    assert [(s.algorithm.title(), s.rounds, s.until) for s in method.stages] == [
+        ("WeCFL", 4, "separated"),
+        ("IFCA", 8, "rounds"),
+    ]
+    again = parse(coterie.toml.read(experiment.resolved(), "resolved"), name="experiment")
+    assert again.methods == experiment.methods
+
+
+def test_the_papers_own_start_stays_what_it_is_when_written_out() -> None:
+    experiment = parse(written(start="random"))
+    assert len(experiment.methods[0].stages) == 1
+    again = parse(coterie.toml.read(experiment.resolved(), "resolved"), name="experiment")
+    assert again.methods == experiment.methods
+
+
+def test_a_list_of_stages_is_played_as_it_is_written() -> None:
+    table = written(start="clients")
+    stage = {"rounds": 3, "algorithm": table.pop("algorithm")}
+    assert len(parse({**table, "stage": [stage]}).methods[0].stages) == 1
+    assert len(parse({**table, "stage": [{**stage, "start": "soft"}]}).methods[0].stages) == 2
+    with pytest.raises(CoterieError, match=r"stage\.1\.start is 'soft'; allowed is none in stage 1"):
+        parse({**table, "stage": [stage, {**stage, "start": "soft"}]})
+
+
+def test_tries_and_until_are_settings_of_a_stage() -> None:
+    experiment = parse(written(start="random", tries=3, until="separated"))
+    assert (experiment.methods[0].stages[0].tries, experiment.methods[0].stages[0].until) == (3, "separated")
+    with pytest.raises(CoterieError, match="until is 'soon'"):
+        parse(written(until="soon"))
+    with pytest.raises(CoterieError, match="tries is 2; allowed is 1 over a graph"):
+        parse(written(start="random", tries=2, topology={"kind": "complete"}))
+    with pytest.raises(CoterieError, match="start is 'lucky'"):
+        parse(written(start="lucky"))
+
+
+# one shot
+
+
+def test_one_shot_finds_clusters_once_and_takes_in_those_who_come_later() -> None:
+    data = clients("pure")
+    long = replace(TRAINING, epochs=20)
+    run = simulation(Stages((Stage(OneShot(2), 3, long, participation=Participation(absent=0.5)),)), data)
+    run.step()
+    first = run.state.member[run.state.clustered].clone()
+    known = run.state.clustered.clone()
+    while not run.done:
+        run.step()
+    assert torch.equal(run.state.member[known], first)  # it never asks again
+    assert data.mixture is not None
+    whole = data.mixture.argmax(1)[run.state.clustered]
+    found = run.state.member[run.state.clustered]
+    assert torch.equal(found, whole) or torch.equal(found, 1 - whole)
