@@ -41,6 +41,10 @@ KEYS = {  # in this order; an empty meaning is that of the source
     "name": "of the run's folder, `runs/NAME-SEED`; the file's name if not given",
     "seed": "of everything that is drawn",
     "rounds": "of every stage that does not say; 50 if nothing is said",
+    "start": "of a lone algorithm, or of the first stage: one of the [starts](starts.md); if not given, the algorithm's "
+    "own choice, but `random` in a stage",
+    "until": '`"separated"`: a stage ends ahead of its rounds, once its [centers have come apart](starts.md)',
+    "tries": "of a first stage: it is played from so many random starts, and the one of least training loss is kept",
     "evaluate_every": "rounds between scores on held-out points; 0: none until the summary at the end",
     "checkpoint_every": "rounds between checkpoints",
     "dtype": "of the numbers computed with",
@@ -100,7 +104,9 @@ def part(heading: str, make: Callable[..., Any], rows: Sequence[Explained] | Non
 
 
 def algorithm(kind: type[Algorithm]) -> str:
-    where = f"Runs at a server{'' if kind.needs_server else ' and over a graph'}."
+    where = f"Runs at a server{'' if kind.needs_server else ' and over a graph'}. Its [start](starts.md), if none is "
+    where += f"named, is `{kind.start_at_server}`"
+    where += "." if kind.needs_server else f", and over a graph `{kind.start_over_graph}`."
     exempt = [f"- {contract}: {reason}" for contract, reason in kind.exempt.items()]
     lines = [part(f"## {kind.title()}", kind), where, ""]
     lines += ["Contracts that cannot apply: " + ("none." if not exempt else ""), *exempt, ""]

@@ -1,0 +1,167 @@
+"""How often does each algorithm find the clusters, from each start? Issues one line per run, then a table.
+
+    python benchmarks/starts.py --seeds 1000 --number 20 --out benchmarks/results/starts.json
+
+Found: of the clients whose largest true share leads by 0.1 or more, at least 95 % have their largest importance at
+the center matched to that distribution.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import time
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import torch
+from right import provenance
+from torch import nn
+
+from coterie import ALGORITHMS, Federation, Graph, Server, Stage, Training
+from coterie.data import digits, regressions
+from coterie.models import build
+from coterie.simulate import Simulation
+from coterie.starts import started
+from coterie.summary import center_scores, match
+
+ROUNDS = 24
+REGRESSION = Training(rate=0.02, batch=10, epochs=2)
+DIGITS = Training(rate=0.1, batch=10, epochs=4)
+PROBLEMS = {
+    "two regressions, pure": ("regressions", 2, "pure"),
+    "two regressions, mixed": ("regressions", 2, "random"),
+    "four regressions, pure": ("regressions", 4, "pure"),
+    "four regressions, mixed": ("regressions", 4, "random"),
+    "two labelings, pure": ("relabel", 2, "pure"),
+    "two labelings, mixed": ("relabel", 2, "random"),
+    "four labelings, pure": ("relabel", 4, "pure"),
+    "four labelings, mixed": ("relabel", 4, "random"),
+    "four rotations, pure": ("rotate", 4, "pure"),
+}
+AT_SERVER = ("random", "several", "warm-up", "clients", "one-shot", "soft")
+OVER_GRAPH = ("random", "warm-up", "clients", "soft")
+METHODS: dict[tuple[str, str], tuple[str, ...]] = {
+    ("IFCA", "server"): AT_SERVER,
+    ("HypCluster", "server"): ("random", "clients"),
+    ("FeSEM", "server"): ("random", "warm-up"),
+    ("WeCFL", "server"): ("random", "warm-up"),
+    ("OneShot", "server"): ("random",),
+    ("FedEM", "server"): AT_SERVER,
+    ("FedSoft", "server"): AT_SERVER[:-1],
+    ("FedSPD", "server"): AT_SERVER,
+    ("IFCA", "graph"): OVER_GRAPH,
+    ("FedEM", "graph"): ("random", "clients", "soft"),
+    ("FedSoft", "graph"): ("random", "clients"),
+    ("FedSPD", "graph"): OVER_GRAPH,
+}
+Job = tuple[str, str, str, str, int]
+
+
+def linear() -> nn.Module:
+    return nn.Linear(10, 1, bias=False)
+
+
+def mlp() -> nn.Module:
+    return build("mlp", (64,), 10, hidden=(32,))()
+
+
+def federation(kind: str, clusters: int, pattern: str, seed: int) -> Federation:
+    if kind == "regressions":
+        apart = 166.0 if clusters == 2 else None
+        return regressions(clients=40, clusters=clusters, pattern=pattern, separation=apart, seed=seed)
+    shift = 4 if clusters == 2 else 3
+    return digits(60, kind, clusters, shift, pattern, seed=seed)  # type: ignore[arg-type]
+
+
+def play(job: Job) -> dict[str, Any]:
+    torch.set_num_threads(1)
+    problem, name, place, start, seed = job
+    kind, clusters, pattern = PROBLEMS[problem]
+    data = federation(kind, clusters, pattern, seed)
+    model, training = (linear, REGRESSION) if kind == "regressions" else (mlp, DIGITS)
+    topology = Server() if place == "server" else Graph("erdos-renyi", degree=8)
+    stages = started(Stage(ALGORITHMS[name](n_clusters=clusters), ROUNDS, training, topology), start)
+    began, run = time.perf_counter(), Simulation(model, data, stages, seed=seed)
+    while not run.done:
+        run.step()
+    result = run.result()
+    scores = center_scores(run, result.centers)
+    loss = torch.stack([one.loss for one in scores])
+    own, theirs = match(loss)
+    assert data.mixture is not None
+    shares, importance = data.mixture[:, theirs], result.importance[:, own].double()
+    top = shares.topk(2, dim=1).values
+    clear = top[:, 0] - top[:, 1] >= 0.1
+    right = (importance.argmax(1) == shares.argmax(1))[clear].double().mean()
+    measure = loss if scores[0].accuracy is None else torch.stack([s.accuracy for s in scores])  # type: ignore[misc]
+    return {
+        "problem": problem,
+        "algorithm": name,
+        "place": place,
+        "start": start,
+        "seed": seed,
+        "found": bool(right >= 0.95),
+        "right": round(float(right), 4),
+        "own_centers": [round(float(measure[o, t]), 4) for o, t in zip(own, theirs, strict=True)],
+        "importance_error": round(float((importance - shares).abs().mean()), 4),
+        "rounds": run.course.played,
+        "seconds": round(time.perf_counter() - began, 2),
+    }
+
+
+def table(runs: list[dict[str, Any]]) -> list[str]:
+    """Markdown: how many seeds of each found the clusters."""
+    lines = []
+    for problem in dict.fromkeys(run["problem"] for run in runs):
+        mine = [run for run in runs if run["problem"] == problem]
+        starts = [start for start in AT_SERVER if any(run["start"] == start for run in mine)]
+        lines += [f"**{problem}**", "", f"| | {' | '.join(starts)} |", "|---" * (len(starts) + 1) + "|"]
+        for name, place in dict.fromkeys((run["algorithm"], run["place"]) for run in mine):
+            cells = []
+            for start in starts:
+                one = [
+                    r["found"]
+                    for r in mine
+                    if (r["algorithm"], r["place"], r["start"]) == (name, place, start)
+                ]
+                cells.append(f"{sum(one)}" if one else "")
+            lines.append(f"| {name}{' over a graph' if place == 'graph' else ''} | {' | '.join(cells)} |")
+        lines.append("")
+    return lines
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=1000, help="the first seed")
+    parser.add_argument("--number", type=int, default=20, help="how many seeds")
+    parser.add_argument("--problem", action="append", help="only this one")
+    parser.add_argument("--algorithm", action="append", help="only this one")
+    parser.add_argument("--start", action="append", help="only this one")
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    jobs = [
+        (problem, name, place, start, seed)
+        for seed in range(options.seeds, options.seeds + options.number)
+        for problem in options.problem or PROBLEMS
+        for (name, place), starts in METHODS.items()
+        if not options.algorithm or name in options.algorithm
+        for start in starts
+        if not options.start or start in options.start
+    ]
+    runs = []
+    with ProcessPoolExecutor(options.workers, multiprocessing.get_context("spawn")) as workers:
+        for run in workers.map(play, jobs):
+            runs.append(run)
+            print(json.dumps(run), flush=True)
+    print("\n".join(table(runs)))
+    if options.out:
+        lines = ",\n".join(json.dumps(run) for run in runs)
+        options.out.write_text(f'{{"provenance": {json.dumps(provenance())},\n"runs": [\n{lines}\n]}}\n')
+
+
+if __name__ == "__main__":
+    main()
