@@ -92,7 +92,7 @@ def play(job: Job) -> dict[str, Any]:
     loss = torch.stack([one.loss for one in scores])
     own, theirs = match(loss)
     assert data.mixture is not None
-    shares, importance = data.mixture[:, theirs], result.importance[:, own].double()
+    shares, importance = data.mixture[:, theirs], result.importance[:, own].cpu().double()
     top = shares.topk(2, dim=1).values
     clear = top[:, 0] - top[:, 1] >= 0.1
     right = (importance.argmax(1) == shares.argmax(1))[clear].double().mean()

@@ -41,8 +41,8 @@ KEYS = {  # in this order; an empty meaning is that of the source
     "name": "of the run's folder, `runs/NAME-SEED`; the file's name if not given",
     "seed": "of everything that is drawn",
     "rounds": "of every stage that does not say; 50 if nothing is said",
-    "start": "of a lone algorithm, or of the first stage: one of the [starts](starts.md); if not given, the algorithm's "
-    "own choice, but `random` in a stage",
+    "start": "of a lone algorithm, or of the first stage: one of the [starts](starts.md); if not given, the "
+    "algorithm's own choice, but `random` in a stage",
     "until": '`"separated"`: a stage ends ahead of its rounds, once its [centers have come apart](starts.md)',
     "tries": "of a first stage: it is played from so many random starts, and the one of least training loss is kept",
     "evaluate_every": "rounds between scores on held-out points; 0: none until the summary at the end",
