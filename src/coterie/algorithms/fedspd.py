@@ -95,10 +95,7 @@ class FedSPD(Algorithm):
         return Personal.single(mix_rows(share, offer.centers))  # eq. (2), line 39
 
     def finish(self, cohort: Cohort, offer: Mail) -> Personal:
-        start = self.personal(cohort, offer)
-        own = torch.ones(len(cohort.points.at), 1, dtype=torch.bool, device=cohort.at.device)
-        if self.predict == "mixture":
-            own = one_hot(cohort.nearest(offer.centers), self.n_clusters).bool()  # the points of each D_is
+        start, own = self.personal(cohort, offer), self._points(cohort, offer)
         if self.final_epochs != "auto":
             return replace(start, rows=self._final(cohort, start.rows, own, self.final_epochs))
         choice, rows = self._chosen(cohort, start, own), start.rows.clone()
@@ -108,6 +105,12 @@ class FedSPD(Algorithm):
                 theirs = own[(choice == number)[cohort.points.owner]]
                 rows[at] = self._final(cohort.take(at), start.rows[at], theirs, epochs)
         return replace(start, rows=rows)
+
+    def _points(self, cohort: Cohort, offer: Mail) -> Tensor:
+        """(point, part) what each part is trained on at the end: all of D_i, or each center on its D_is."""
+        if self.predict == "mixture":
+            return one_hot(cohort.nearest(offer.centers), self.n_clusters).bool()
+        return torch.ones_like(cohort.points.at, dtype=torch.bool)[:, None]
 
     def _chosen(self, cohort: Cohort, start: Personal, own: Tensor) -> Tensor:
         """(client,) which of EPOCHS had the least loss on points held out; the first, 0, where there are none."""
