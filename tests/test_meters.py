@@ -22,6 +22,7 @@ from coterie import (
     IFCA,
     FedAvg,
     FedEM,
+    FedSoft,
     FedSPD,
     Graph,
     Local,
@@ -265,6 +266,43 @@ def test_readings_are_those_of_the_run() -> None:
         worst.append(max(float((mean - gradients[i]).norm() / mean.norm()) for i in own))
     assert columns["clusterability"].tolist() == pytest.approx(worst)
     assert record["clusterability"] == pytest.approx(max(worst))
+
+
+@pytest.mark.parametrize("weights", ["equal", "size"])
+def test_clients_weigh_as_the_algorithm_has_it(weights: Any) -> None:
+    played = simulation(IFCA(2, weights=weights))
+    told = played.step()
+    record, _ = Observer(played).each_round(told)
+    apart = (told.row - played.state.centers[0, told.choice]).square().sum(1)
+    size = played.data.train.sizes if weights == "size" else torch.ones(8)
+    assert record["clustering_objective"] == pytest.approx(float((size * apart).sum() / size.sum()))
+
+
+def test_rows_of_soft_methods_belong_to_the_cluster_they_were_trained_for() -> None:
+    """FedSPD's to the one drawn; FedSoft's to that of the largest share; FedEM's one each."""
+    for algorithm in (FedSPD(2), FedSoft(2), FedEM(2)):
+        played = simulation(algorithm)
+        told = played.step()
+        rows, label = told.row, told.fields.get("drew")
+        if isinstance(algorithm, FedSoft):
+            label = told.share.argmax(1)
+        if label is None:
+            rows, label = rows.reshape(-1, 4), torch.tensor([0, 1] * 8)
+        _, columns = Observer(played).each_round(told)
+        torch.testing.assert_close(
+            columns["cosine_within"], meters.cosine_within(rows, label, 2), equal_nan=True
+        )
+
+
+def test_no_gradient_is_no_reading() -> None:
+    """All clients at the best place for them: the mean gradient is 0, and so B is 0/0."""
+    assert (
+        meters.clusterability(numbers([0], [0]), torch.tensor([0, 0]), torch.tensor([1, 1]), 1).isnan().all()
+    )
+    points = torch.zeros(4, 4), torch.zeros(4)
+    run = coterie.run(linear, [points, points], FedAvg(), rounds=1, training=TRAINING)
+    assert run.summary["meters"]["clusterability"] is None
+    assert run.summary["meters"]["learning_objective"] == 0
 
 
 def test_over_a_complete_graph_all_agree() -> None:

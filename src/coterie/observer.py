@@ -76,35 +76,34 @@ class Observer:
 
     def evaluated(self, told: Mail, result: Result, scores: Scores | None) -> tuple[Record, Columns]:
         """What needs models on data."""
-        simulation = self.simulation
-        found: Record = {}
-        columns: Columns = {}
-        if told.fields and self._is_hard(told):
-            main, weight = result.importance.argmax(1), self._weights()
-            losses = self._center_losses(main)
-            each = columns["learning_objective"] = meters.mean_by_cluster(
-                losses, main, weight, result.importance.shape[1]
-            )
-            found["learning_objective"] = meters.over_clusters(each, main, weight)
-            if (gradients := self._gradients(told)) is not None:
-                _, label = self._clustered(told) or (None, main[told.clients])
-                each = columns["clusterability"] = meters.clusterability(
-                    gradients, label, weight[told.clients], len(each)
-                )
-                found["clusterability"] = float(each[~each.isnan()].max())
-        for name, value in (
-            ("importance_error", importance_error_of(simulation, result)),
-            ("ari", found_ari(simulation, result)),
-        ):
-            if value is not None:
-                found[name] = value
+        found, columns = self._of_hard_clusters(told, result) if self._is_hard(told) else ({}, {})
+        known = {
+            "importance_error": importance_error_of(self.simulation, result),
+            "ari": found_ari(self.simulation, result),
+        }
+        found.update({name: value for name, value in known.items() if value is not None})
         if scores is not None:
             found.update(_spreads(scores))
         return written(found), columns
 
+    def _of_hard_clusters(self, told: Mail, result: Result) -> tuple[Record, Columns]:
+        """R, and B of those heard."""
+        main, weight, clusters = result.importance.argmax(1), self._weights(), result.importance.shape[1]
+        each = meters.mean_by_cluster(self._center_losses(main), main, weight, clusters)
+        found: Record = {"learning_objective": meters.over_clusters(each, main, weight)}
+        columns: Columns = {"learning_objective": each}
+        gradients, clustered = self._gradients(told), self._clustered(told)
+        if gradients is not None and clustered is not None:
+            each = meters.clusterability(gradients, clustered[1], weight[told.clients], clusters)
+            columns["clusterability"] = each
+            found["clusterability"] = float(torch.where(each.isnan(), -torch.inf, each).max())
+        return found, columns
+
     def _is_hard(self, told: Mail) -> bool:
-        """Is every client of one cluster, as WeCFL's objectives have it?"""
-        return not self.simulation.stage.algorithm.soft and ("row" not in told.fields or told.row.dim() == 2)
+        """Was anything told, and is every client of one cluster, as WeCFL's objectives have it?"""
+        if not told.fields or self.simulation.stage.algorithm.soft:
+            return False
+        return "row" not in told.fields or told.row.dim() == 2
 
     def _weights(self) -> Tensor:
         """(client,) λ, as the algorithm weighs clients."""
