@@ -138,23 +138,29 @@ def test_spectral_gap_of_known_graphs() -> None:
     assert meters.spectral_gap(both_ways(two_parts), 7) == pytest.approx(0)
     ring = 1 - (1 + 2 * math.cos(2 * math.pi / 12)) / 3  # a circulant of thirds
     assert meters.spectral_gap(both_ways(nx.cycle_graph(12)), 12) == pytest.approx(ring)
+    two_sides = nx.complete_bipartite_graph(5, 5)  # eigenvalues 1, 1/6 and −4/6: it is the size that counts
+    assert meters.spectral_gap(both_ways(two_sides), 10) == pytest.approx(1 / 3)
     assert meters.spectral_gap(both_ways(nx.path_graph(2)), 2) == pytest.approx(1)
     assert meters.spectral_gap(torch.tensor([[0], [0]]), 1) == 1
 
 
 def test_spectral_gap_is_of_the_mixing_matrix() -> None:
-    """The rows of W as eq. (1) has them, on a graph of unequal degrees; a path's W has a negative eigenvalue too."""
+    """The rows of W as eq. (1) has them, on a graph of unequal degrees."""
     graph = nx.barabasi_albert_graph(20, 2, seed=3)
     w = nx.to_numpy_array(graph) + np.eye(20)
     sizes = np.sort(np.abs(np.linalg.eigvals(w / w.sum(1, keepdims=True))))
     assert meters.spectral_gap(both_ways(graph), 20) == pytest.approx(1 - sizes[-2])
 
 
-def test_spectral_gap_of_a_large_graph_is_the_same_both_ways(monkeypatch: pytest.MonkeyPatch) -> None:
-    edges = both_ways(nx.fast_gnp_random_graph(120, 0.08, seed=1))
-    dense = meters.spectral_gap(edges, 120)
-    monkeypatch.setattr(meters, "DENSE", 100)
-    assert meters.spectral_gap(edges, 120) == pytest.approx(dense, abs=1e-5)
+@pytest.mark.parametrize(
+    "graph",
+    [nx.fast_gnp_random_graph(120, 0.08, seed=1), nx.complete_bipartite_graph(9, 9)],
+    ids=["random", "two sides"],
+)
+def test_spectral_gap_of_a_large_graph_is_the_same(graph: nx.Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    dense = meters.spectral_gap(both_ways(graph), len(graph))
+    monkeypatch.setattr(meters, "DENSE", 10)
+    assert meters.spectral_gap(both_ways(graph), len(graph)) == pytest.approx(dense, abs=1e-5)
 
 
 # against what is known
