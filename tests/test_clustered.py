@@ -407,6 +407,30 @@ def test_wecfl_does_not_make_two_clusters_of_one_that_is_heard() -> None:
     assert after.centers.tolist() == [[[0.0], [9.5]]]
 
 
+@pytest.mark.parametrize("kind", [WeCFL, FeSEM])
+def test_who_is_heard_first_changes_no_cluster(kind: type[WeCFL]) -> None:
+    """Rows without clear clusters, where k-means goes by the order that it sees them in."""
+    rows = torch.rand(40, 2, generator=torch.Generator().manual_seed(0), dtype=F64)
+    found = []
+    for order in (list(range(40)), list(range(39, -1, -1)), [i * 7 % 40 for i in range(40)]):
+        start = kind(4).begin(state([[[0.0, 0.0]] * 4], 40))
+        heard = Heard.by_server(mail(order, row=rows[order].tolist(), size=[1 + i % 7 for i in order]))
+        found.append(kind(4).combine(start, heard).member.tolist())
+    assert found[0] == found[1] == found[2]
+    assert set(found[0]) == {0, 1, 2, 3}
+
+
+def test_ifca_keeps_an_optimizer_state_for_each_cluster() -> None:
+    """y = w·x with x = 1, target 0: the gradient at 1 is 2, so the first step is 0.2; momentum makes the second 0.3."""
+    training = Training(rate=0.1, batch=None, epochs=1, momentum=0.5, keep=True)
+    cohort = one_number_cohort(([1], [0]), training=training)
+    near_first, near_second = ([[1.0], [50.0]], 0), ([[50.0], [1.0]], 1)
+    for (centers, choice), row in ((near_first, 0.8), (near_second, 0.8), (near_first, 0.7)):
+        told = IFCA(2).train(cohort, mail([0], centers=[centers]))
+        assert told["choice"].tolist() == [choice]
+        assert float(told["row"]) == pytest.approx(row)
+
+
 def test_ifca_gradient_mode_is_one_full_batch_step() -> None:
     """Whatever training says: from w = 1, data y = 3 and y = 5, rate 0.1: 1 − 0.1·2·(1 − 4)."""
     training = Training(rate=0.1, batch=1, epochs=3, momentum=0.9, weight_decay=0.5)

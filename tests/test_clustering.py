@@ -14,10 +14,11 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.metrics import adjusted_rand_score
 from sklearn.utils.estimator_checks import check_estimator
 
-from coterie import CoterieError, KFed
+from coterie import CoterieError, KFed, clustering_local
 from coterie.cli import main
 from coterie.clustering import combine, local_clusters
 from coterie.clustering_local import choose, filtered_means, separations
+from coterie.clustering_meters import active_pairs, cost, counted, points_short, separation
 
 CANNOT_APPLY = {
     "check_array_api_input": "distances are computed by numpy and BLAS; no other arrays are taken, nor claimed to be"
@@ -206,7 +207,7 @@ def test_joining_changes_nothing_and_labels_rightly() -> None:
     assert np.array_equal(model.join(points[0]).labels, model.device_labels_[0])
     assert len(model.join(points[8], n_local_clusters=1).clusters) == 1
     for name, value in before.items():
-        assert np.array_equal(value, getattr(model, name)), name
+        np.testing.assert_array_equal(value, getattr(model, name), name)
 
 
 def test_without_a_random_state_joining_repeats_the_draws_of_fit() -> None:
@@ -322,6 +323,63 @@ def test_wrong_data() -> None:
         combine([np.ones((2, 3)), np.full((2, 3), np.nan)], 1)
 
 
+# what the theorem asks
+
+
+def test_m0_and_active_pairs_by_hand() -> None:
+    """Cluster 0: 6 of 8 on one device and 2 on another, so m0 = 4; 1 and 2 meet nowhere; 3 has no points."""
+    counts = np.array([[6, 3, 0, 0], [2, 0, 5, 0], [0, 0, 0, 0]])
+    assert points_short(counts) == 4
+    assert np.argwhere(np.triu(active_pairs(counts))).tolist() == [[0, 1], [0, 2]]
+    assert not active_pairs(counts).diagonal().any()
+    assert points_short(np.array([[5, 0], [0, 7]])) == 1
+
+
+def test_separation_by_hand() -> None:
+    """Points 0, 2 | 10, 12 | 40: ‖A − C‖ = 2; k' = 2, m0 = 2, so Δ = 4/√2, 4/√2, 4/√1, and λ = √2·2/√1."""
+    labels = [np.array([0, 1]), np.array([0, 1]), np.array([3])]
+    found = separation(column(0, 10, 2, 12, 40), np.concatenate(labels), counted(labels, 4))
+    assert found.m0 == 2
+    root = 2**0.5
+    assert found.separations[0, 1] == pytest.approx(10 / (2 * root * (4 / root + 4 / root)))
+    assert found.separations[3, 0] == pytest.approx(39 / (2 * root * (4 / root + 4)))
+    assert found.inactive_separations[1, 3] == pytest.approx(29 / (10 * root * root * 2))
+    assert np.isnan(found.separations[2]).all()
+    assert np.isnan(found.separations.diagonal()).all()
+    assert np.argwhere(np.triu(found.active)).tolist() == [[0, 1]]
+
+
+def test_the_cost_and_its_ratio() -> None:
+    assert cost(column(0, 2, 10, 12), [5, 5, 7, 7]) == 4
+    assert cost(column(0, 2, 10, 12), [0, 0, 0, 0]) == 36 + 16 + 16 + 36
+    points, truth = devices()
+    model = KFed(6, 2, random_state=0).fit(points)
+    assert model.cost_ == pytest.approx(cost(np.concatenate(points), model.labels_))
+    assert model.cost_ratio(points, np.concatenate(truth)) == pytest.approx(1)  # they are far apart
+    one = np.zeros(len(model.labels_))
+    assert model.cost_ratio(np.concatenate(points), one) == pytest.approx(
+        model.cost_ / cost(np.concatenate(points), one)
+    )
+    with pytest.raises(CoterieError, match=r"labels have the shape \(3,\)"):
+        model.cost_ratio(points, [0, 1, 2])
+
+
+def test_what_is_measured_does_not_hang_on_the_order_of_devices() -> None:
+    points, _ = devices()
+    one, other = (KFed(6, 2, random_state=0).fit(p) for p in (points, points[::-1]))
+    assert one.m0_ == other.m0_
+    assert one.cost_ == pytest.approx(other.cost_)
+    assert np.nanmin(one.separations_) == pytest.approx(np.nanmin(other.separations_))
+    assert one.active_pairs_.sum() == other.active_pairs_.sum()
+
+
+def test_the_norm_of_many_points_and_features_is_nearly_exact(monkeypatch: pytest.MonkeyPatch) -> None:
+    points = np.random.default_rng(0).normal(size=(60, 40)) * np.linspace(3, 1, 40)
+    exact = separations(points, np.arange(60) % 3)
+    monkeypatch.setattr(clustering_local, "EXACT", 10)
+    assert separations(points, np.arange(60) % 3) == pytest.approx(exact, rel=0.02)
+
+
 # the command
 
 
@@ -350,7 +408,12 @@ def test_the_command(folder: Path, asked: tuple[object, ...], capsys: pytest.Cap
     assert _cluster(folder, *asked, "--out", out) == 0
     said = capsys.readouterr()
     assert said.err == ""
-    assert ["3", "120", "5", "6", "6", "0.2"] in [line.split() for line in said.out.splitlines()]
+    lines = [line.split() for line in said.out.splitlines()]
+    assert ["3", "120", "5", "6", "6", "0.2"] in lines
+    measures = next(
+        line for line in lines if "of" in line and line[0] == "1"
+    )  # m0: each cluster is on one device
+    assert measures[1:4] == ["3", "of", "15"]  # a pair on each device
     found = pd.read_parquet(out)
     assert list(found.columns) == ["device", "row", "label"]
     truth = {"one": 0, "two": 2, "three": 4}

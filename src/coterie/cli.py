@@ -186,6 +186,7 @@ def cluster(
     clustering_files.write_labels(out, list(points), model)
     console = _console()
     console.print(clustering_files.shown(model))
+    console.print(clustering_files.measured(model))
     console.print(f"\nThe labels are in {out}", markup=False, highlight=False, soft_wrap=True)
     return 0
 

@@ -26,6 +26,7 @@ from coterie.clustering_local import (
     separated,
     whole,
 )
+from coterie.clustering_meters import cost, counted, separation
 from coterie.data.draws import generator
 from coterie.errors import CoterieError, require
 
@@ -65,6 +66,8 @@ class KFed(ClusterMixin, BaseEstimator):  # type: ignore[misc]
 
     Learned: labels_ (of the points, by Definition 3.3), cluster_centers_; and for each device, in the order of
     devices_: device_labels_, device_centers_, device_sizes_, device_clusters_ (the cluster of each local mean).
+    Measured on all points, of the clusters found: cost_ (φ of eq. 1), m0_, active_pairs_ (Definition 3.4),
+    separations_ (c_rs of B.2) and inactive_separations_, each (cluster, cluster); see clustering_meters.py.
 
     Choice: line 2 says "pick any": one of the devices with most means, drawn after ordering them by content.
     Choice: draws depend on random_state and a device's points, so neither the order nor the names of devices
@@ -133,7 +136,26 @@ class KFed(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         self.labels_ = np.empty(sum(map(len, points)), np.int64)
         for own, labels in zip(rows, self.device_labels_, strict=True):
             self.labels_[own] = labels
+        self._measure(points)
         return self
+
+    def _measure(self, points: list[Floats]) -> None:
+        """What Theorem 3.1 is about; a simulation has all points in one place."""
+        every, labels = np.concatenate(points), np.concatenate(self.device_labels_)
+        found = separation(every, labels, counted(self.device_labels_, len(self.cluster_centers_)))
+        self.cost_ = cost(every, labels)
+        self.m0_, self.active_pairs_ = found.m0, found.active
+        self.separations_, self.inactive_separations_ = found.separations, found.inactive_separations
+
+    def cost_ratio(self, X: Any, labels: npt.ArrayLike) -> float:
+        """cost_ over that of another clustering of the same points: known labels, or k-means on pooled points.
+
+        X and labels are in the order of labels_.
+        """
+        check_is_fitted(self)
+        other = cost(np.concatenate(X) if _is_list_of_devices(X) else X, labels)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return float(np.float64(self.cost_) / other)
 
     def predict(self, X: npt.ArrayLike) -> Whole:
         """The nearest cluster center of each point by itself; `join` is for the points of a device together."""

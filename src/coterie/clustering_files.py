@@ -140,6 +140,29 @@ def shown(model: KFed) -> Table:
         "local means": means,
         "kB sent": f"{means * model.n_features_in_ * 8 / 1000:.1f}",
     }
+    return _one_line(cells)
+
+
+def measured(model: KFed) -> Table:
+    """What k-FED's theorem asks for, and what these clusters have."""
+    pairs = np.triu(np.ones_like(model.active_pairs_), 1)
+    active, inactive = pairs & model.active_pairs_, pairs & ~model.active_pairs_
+    cells = {
+        "m0": f"{model.m0_:.3g}",
+        "active pairs": f"{int(active.sum())} of {int(pairs.sum())}",
+        "their least separation": _least(model.separations_[active]),
+        "of the others": _least(model.inactive_separations_[inactive]),
+        "cost": f"{model.cost_:.4g}",
+    }
+    return _one_line(cells)
+
+
+def _least(separations: Floats) -> str:
+    known = separations[~np.isnan(separations)]
+    return f"{known.min():.3g}" if len(known) else "–"
+
+
+def _one_line(cells: Mapping[str, object]) -> Table:
     table = Table(box=SIMPLE_HEAD, show_edge=False)
     for heading in cells:
         table.add_column(heading, justify="right")

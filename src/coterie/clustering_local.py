@@ -171,16 +171,23 @@ def separations(
 
     Δ_r = factor·‖A − C‖/√n_r, where factor is √k as in eq. (2), unless given (k' in eq. (4)).
     """
-    a = np.asarray(points, np.float64)
-    _, inverse, sizes = np.unique(np.asarray(labels), return_inverse=True, return_counts=True)
-    means = _means(a, inverse, np.zeros((len(sizes), a.shape[1])))
-    apart = a - means[inverse]  # A − C
-    gram = apart.T @ apart if len(a) > a.shape[1] else apart @ apart.T
-    norm = np.sqrt(max(0.0, float(np.linalg.eigvalsh(gram)[-1])))
+    means, sizes, norm = apart(points, labels)
     delta = (np.sqrt(len(sizes)) if factor is None else factor) * norm / np.sqrt(sizes)
     r, s = np.triu_indices(len(sizes), 1)
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.asarray(pdist(means) / (2 * np.sqrt(m0) * (delta[r] + delta[s])))
+
+
+def apart(points: npt.ArrayLike, labels: npt.ArrayLike) -> tuple[Floats, Whole, float]:
+    """The means µ_r and sizes n_r of clusters, and ‖A − C‖, the spectral norm of the points around their means."""
+    a = np.asarray(points, np.float64)
+    _, inverse, sizes = np.unique(np.asarray(labels), return_inverse=True, return_counts=True)
+    means = _means(a, inverse, np.zeros((len(sizes), a.shape[1])))
+    rest = a - means[inverse]  # A − C
+    if min(rest.shape) > EXACT:
+        return means, sizes, float(randomized_svd(rest, 1, n_iter=7, random_state=0)[1][0])
+    gram = rest.T @ rest if len(a) > a.shape[1] else rest @ rest.T
+    return means, sizes, float(np.sqrt(max(0.0, float(np.linalg.eigvalsh(gram)[-1]))))
 
 
 def separated(points: Floats, labels: Whole, separation: float) -> float:

@@ -18,7 +18,7 @@ from coterie.chance import gumbel, mix
 from coterie.federation import Points, Task
 from coterie.network import Network
 from coterie.scores import Scores, score_outputs
-from coterie.solver import Problems, padded, solve
+from coterie.solver import Problems, chunk_size, padded, solve
 from coterie.training import Training
 
 
@@ -55,6 +55,11 @@ class Personal:
     @staticmethod
     def single(rows: Tensor) -> Personal:
         return Personal(rows[:, None], rows.new_ones(len(rows), 1))
+
+    @staticmethod
+    def largest(centers: Tensor, importance: Tensor) -> Personal:
+        """Each client's center of largest importance."""
+        return Personal.single(centers[torch.arange(len(centers)), importance.argmax(1)])
 
 
 @dataclass(frozen=True)
@@ -136,13 +141,22 @@ class Cohort:
         """(point,) bool: one batch of each client, the size that training asks for, drawn without replacement."""
         if self.training.batch is None:
             return torch.ones_like(self.points.at, dtype=torch.bool)
+        return self._ranks(purpose) < self.training.batch
+
+    def part(self, one_in: int, purpose: str) -> Tensor:
+        """(point,) bool: one in so many of each client's points, drawn; at least one, but never all."""
+        count = (self.sizes // one_in).clamp(min=1)
+        return self._ranks(purpose) < torch.minimum(count, self.sizes - 1)[self.points.owner]
+
+    def _ranks(self, purpose: str) -> Tensor:
+        """(point,) the place of each point in a random order of its client's."""
         owner = self.points.owner
         place = torch.arange(len(owner), device=owner.device) - self.points.offset[owner]
         order = torch.argsort(mix(self.key(purpose)[owner], place))
         order = order[torch.argsort(owner[order], stable=True)]  # by client, and within it by key
         rank = torch.empty_like(place)
         rank[order] = place
-        return rank < self.training.batch
+        return rank
 
     # the local problem
 
@@ -243,6 +257,23 @@ class Cohort:
         counts = torch.zeros(len(self), clusters, dtype=self.network.dtype, device=label.device)
         counts.index_add_(0, self.points.owner, functional.one_hot(label, clusters).to(counts.dtype))
         return counts / self.sizes[:, None]
+
+    def gradients(self, rows: Tensor) -> Tensor:
+        """(client, parameter) the gradient of each client's mean loss at its row (client, width), as in training."""
+        whole = replace(self.training, batch=None)
+        at_once = chunk_size(self.network, whole, int(self.sizes.max()))
+        found = []
+        for clients in torch.split(torch.arange(len(self), device=self.at.device), at_once):
+            table, here = padded(self.points, clients)
+            mask = here.to(self.network.dtype)
+            x, y, key = (
+                self.points.x[self.points.at[table]],
+                self.points.y[table],
+                self.key("gradient")[clients],
+            )
+            weight = mask / mask.sum(1, keepdim=True)
+            found.append(self.network.gradients(rows[clients], x, y, weight, mask, key)[0])
+        return torch.cat(found)
 
     def score(self, personal: Personal, points: Points | None = None) -> Scores:
         """Loss, accuracy and macro-F1 of each client's model, on its own or on given points."""

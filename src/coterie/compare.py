@@ -31,6 +31,8 @@ def measured(summary: Mapping[str, Any]) -> Numbers:
                 found[f"others on {distribution + 1}"] = best(map(_plain, others))
         if "importance_error" in centers:
             found["importance error"] = centers["importance_error"]
+    if summary.get("pure_clients"):  # of mixed clients the largest share says little
+        found["ARI"] = summary["ari"]
     if personal:
         name, value = _measure(personal)
         found[f"personal {name}"] = value

@@ -69,6 +69,13 @@ class Points:
         component = None if self.component is None else self.component[points]
         return Points(self.x, self.at[points], self.y[points], offset, component)
 
+    def only(self, wanted: Tensor) -> Points:
+        """Some of the points (point,) bool, of the same clients; the store is shared."""
+        sizes = torch.zeros_like(self.sizes).index_add_(0, self.owner, wanted.long())
+        offset = torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
+        component = None if self.component is None else self.component[wanted]
+        return Points(self.x, self.at[wanted], self.y[wanted], offset, component)
+
 
 @dataclass(frozen=True, repr=False)
 class Federation:

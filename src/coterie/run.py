@@ -23,6 +23,7 @@ from coterie.errors import CoterieError, SettingError, require
 from coterie.federation import Federation
 from coterie.interrupt import WholeRounds
 from coterie.network import LOSSES, Loss
+from coterie.observer import Observer, last
 from coterie.onboarding import Recipe, own_fit
 from coterie.participation import Participation
 from coterie.results import Record, Run
@@ -227,6 +228,7 @@ class Journal:
         self.simulation, self.store = simulation, store
         self.evaluate_every, self.checkpoint_every = evaluate_every, checkpoint_every
         self.records: list[Record] = []
+        self.observer = Observer(simulation)
         self._projection: Tensor | None = None
 
     def open(self, experiment: str, resume: bool) -> None:
@@ -262,8 +264,9 @@ class Journal:
         }
         record["loss"] = _number(simulation.training_loss(told))
         columns = self._picture(told)
+        _note(record, columns, self.observer.each_round(told))
         if self.evaluate_every and (done % self.evaluate_every == 0 or simulation.done):
-            columns.update(self._evaluate(record))
+            columns.update(self._evaluate(record, told))
         self._warn_if_diverged(record)
         record.update(simulation.traffic.named(), seconds=round(time.perf_counter() - began, 4))
         self.records.append(record)
@@ -288,7 +291,7 @@ class Journal:
         if self.store is not None:
             self.store.write_checkpoint(*self.simulation.save())
 
-    def _evaluate(self, record: Record) -> dict[str, Tensor]:
+    def _evaluate(self, record: Record, told: Mail) -> dict[str, Tensor]:
         """The clients' present models on their held-out points: means to the record, the rest as columns."""
         result = self.simulation.result()
         columns = {"importance": result.importance}
@@ -296,6 +299,7 @@ class Journal:
         for name, each in (scores.named() if scores else {}).items():
             record[f"test_{name}"] = _number(float(each.nanmean()))
             columns[f"test_{name}"] = each
+        _note(record, columns, self.observer.evaluated(told, result, scores))
         return columns
 
     def _picture(self, told: Mail) -> dict[str, Tensor]:
@@ -315,6 +319,7 @@ class Journal:
         result = simulation.result(final=True)
         result = replace(result, fit=own_fit(simulation, result.centers))
         summary = summarise(simulation, result)
+        summary["meters"] = last(self.records, simulation.at[0])
         if store is not None:
             tensors = {
                 "centers": result.centers,
@@ -364,6 +369,12 @@ def _projection(n: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     angle = 2 * torch.pi * uniform(mix("projection angle", place))
     scaled: Tensor = radius * torch.cos(angle) / PROJECTED**0.5
     return scaled.to(dtype)
+
+
+def _note(record: Record, columns: dict[str, Tensor], read: tuple[Record, dict[str, Tensor]]) -> None:
+    """Put down what the meters read."""
+    record.update(read[0])
+    columns.update(read[1])
 
 
 def _number(value: float) -> float | None:

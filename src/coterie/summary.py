@@ -10,6 +10,7 @@ import torch
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
+from coterie import meters
 from coterie.cohort import Personal
 from coterie.federation import Points
 from coterie.scores import Scores
@@ -36,6 +37,22 @@ def importance_error(importance: Tensor, mixture: Tensor, pairs: tuple[list[int]
     return float((importance[:, clusters].cpu().double() - mixture[:, distributions].double()).abs().mean())
 
 
+def importance_error_of(simulation: Simulation, result: Result) -> float | None:
+    """That of a result, where the true shares are known and there are clusters to mistake."""
+    mixture = simulation.data.mixture
+    if mixture is None or not simulation.data.distributions or not _has_centers(simulation):
+        return None
+    pairs = match(torch.stack([scores.loss for scores in center_scores(simulation, result.centers)]))
+    return importance_error(result.importance, mixture, pairs) if len(pairs[0]) > 1 else None
+
+
+def found_ari(simulation: Simulation, result: Result) -> float | None:
+    """The adjusted Rand index of a result, where there are clusters to be found."""
+    mixture = simulation.data.mixture
+    several = mixture is not None and mixture.shape[1] > 1 and result.importance.shape[1] > 1
+    return meters.ari(result.importance, mixture) if mixture is not None and several else None
+
+
 def summarise(simulation: Simulation, result: Result) -> dict[str, Any]:
     """Plain numbers for summary.json."""
     summary: dict[str, Any] = {
@@ -56,6 +73,9 @@ def summarise(simulation: Simulation, result: Result) -> dict[str, Any]:
     summary["personal"] = _personal(simulation, result)
     if simulation.data.distributions and _has_centers(simulation):
         summary["centers"] = _centers(simulation, result)
+    found = found_ari(simulation, result)
+    if found is not None:
+        summary["ari"], summary["pure_clients"] = found, _all_pure(simulation)
     finite: dict[str, Any] = _finite(summary)
     return finite
 
@@ -67,6 +87,12 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list):
         return [_finite(one) for one in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _all_pure(simulation: Simulation) -> bool:
+    """Has every client points of one distribution alone?"""
+    mixture = simulation.data.mixture
+    return mixture is not None and bool((mixture.max(1).values == 1).all())
 
 
 def _has_centers(simulation: Simulation) -> bool:
@@ -82,6 +108,7 @@ def _personal(simulation: Simulation, result: Result) -> dict[str, float]:
         each = each[~each.isnan()]
         numbers[name] = float(each.mean()) if len(each) else float("nan")
         numbers[f"{name}_std_over_clients"] = float(each.std()) if len(each) > 1 else 0.0
+        numbers[f"{name}_worst_tenth"] = meters.spread(each, low_is_bad=name != "loss")[1]
     return numbers
 
 

@@ -17,7 +17,8 @@ class FedEM(Algorithm):
     """Soft clusters by expectation-maximisation, one problem per client and cluster. Marfoq et al., NeurIPS 2021.
 
     Told: a row for each cluster, and how much of my data it took. Kept: my mixture π.
-    The personal model is the π-weighted mixture of the centers' predictions.
+    The personal model is the π-weighted mixture of the centers' predictions. (In FedSoft's tables it is the center of
+    the largest π: `predict="largest"`.)
     Choice: a personal model takes π from one more E-step on the last centers.
     Choice: a client that comes later repeats the E-step and π's mean 50 times from even shares.
     Differs: the published program weighs a client's rows by its size (`weights="size"`), not by responsibility.
@@ -25,6 +26,7 @@ class FedEM(Algorithm):
 
     n_clusters: int  # how many components, M in the paper
     weights: Literal["mass", "size"] = "mass"  # of rows in the mean: responsibility taken, or n_k
+    predict: Literal["mixture", "largest"] = "mixture"  # with all centers, or the one of largest π alone
 
     bibtex: ClassVar[str] = """@inproceedings{marfoq2021federated,
   title={Federated Multi-Task Learning under a Mixture of Distributions},
@@ -62,7 +64,10 @@ class FedEM(Algorithm):
         return self.mixture(cohort, self.responsibilities(cohort, offer))
 
     def personal(self, cohort: Cohort, offer: Mail) -> Personal:
-        return Personal(offer.centers, self.importance(cohort, offer))
+        share = self.importance(cohort, offer)
+        if self.predict == "largest":
+            return Personal.largest(offer.centers, share)
+        return Personal(offer.centers, share)
 
     def onboard(self, cohort: Cohort, offer: Mail) -> tuple[Tensor, Personal]:
         for _ in range(50):  # eqs. (12) and (13) with the centers as they are: a concave problem in π

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -13,6 +13,8 @@ from coterie.errors import require
 from coterie.listener import Heard, State
 from coterie.wire import Fields, Mail
 
+EPOCHS = (0, 1, 2, 5, 10, 20)  # what "auto" chooses from
+
 
 @dataclass(frozen=True)
 class FedSPD(Algorithm):
@@ -23,15 +25,20 @@ class FedSPD(Algorithm):
     Choice: `align` files a row heard under the listener's center that it resembles most (section 6 names the
     cosine similarity, not the rule). It is off by default: from common centers there is nothing to align.
     Choice: the final phase begins anew at half the first rate; a schedule has taken the last round's near to 0.
+    Choice: `final_epochs="auto"`: a client holds out a fifth of its points, trains the others for 0, 1, 2, 5, 10 and 20
+    epochs, and then all for as many as had the least loss on those held out. The centers have seen them before.
+    Choice: `predict="mixture"`: the centers' predictions are averaged by u in place of their parameters, eq. (2); the
+    final phase then trains each center on its own points D_is, for on all of them the centers would become alike.
     Choice: at a server, which draws nothing itself, every cluster that was heard is averaged.
     Differs: the published program splits clients into S groups instead of drawing by u, trains every cluster in
     the first round, and aligns by the least similarity.
     """
 
     n_clusters: int  # how many clusters, S
-    final_epochs: int = 10  # τ_final, line 41: passes over all of my data at the end
+    final_epochs: int | Literal["auto"] = 10  # τ_final, line 41: passes over all of my data at the end
     final_rate: float = 0.5  # times the rate that training began with, in the final phase
     first_times: int = 2  # times as long is the first round
+    predict: Literal["parameters", "mixture"] = "parameters"  # average the centers, or their predictions
     align: bool = False  # file a row heard by likeness, not by the name its sender has for it
 
     bibtex: ClassVar[str] = """@article{lin2024fedspd,
@@ -45,7 +52,8 @@ class FedSPD(Algorithm):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(self.final_epochs >= 0, "final_epochs", self.final_epochs, "0 or more")
+        long = self.final_epochs == "auto" or self.final_epochs >= 0
+        require(long, "final_epochs", self.final_epochs, "0 or more, or 'auto'")
         require(self.final_rate > 0, "final_rate", self.final_rate, "above 0")
         require(self.first_times >= 1, "first_times", self.first_times, "1 or more")
 
@@ -81,12 +89,44 @@ class FedSPD(Algorithm):
 
     # at the end, at the client
     def personal(self, cohort: Cohort, offer: Mail) -> Personal:
-        return Personal.single(mix_rows(self.importance(cohort, offer), offer.centers))  # eq. (2), line 39
+        share = self.importance(cohort, offer)
+        if self.predict == "mixture":
+            return Personal(offer.centers, share)
+        return Personal.single(mix_rows(share, offer.centers))  # eq. (2), line 39
 
     def finish(self, cohort: Cohort, offer: Mail) -> Personal:
-        mixed = self.personal(cohort, offer).rows[:, 0]
+        start, own = self.personal(cohort, offer), self._points(cohort, offer)
+        if self.final_epochs != "auto":
+            return replace(start, rows=self._final(cohort, start.rows, own, self.final_epochs))
+        choice, rows = self._chosen(cohort, start, own), start.rows.clone()
+        for number, epochs in enumerate(EPOCHS):
+            at = (choice == number).nonzero()[:, 0]
+            if epochs and len(at):
+                theirs = own[(choice == number)[cohort.points.owner]]
+                rows[at] = self._final(cohort.take(at), start.rows[at], theirs, epochs)
+        return replace(start, rows=rows)
+
+    def _points(self, cohort: Cohort, offer: Mail) -> Tensor:
+        """(point, part) what each part is trained on at the end: all of D_i, or each center on its D_is."""
+        if self.predict == "mixture":
+            return one_hot(cohort.nearest(offer.centers), self.n_clusters).bool()
+        return torch.ones_like(cohort.points.at, dtype=torch.bool)[:, None]
+
+    def _chosen(self, cohort: Cohort, start: Personal, own: Tensor) -> Tensor:
+        """(client,) which of EPOCHS had the least loss on points held out; the first, 0, where there are none."""
+        held = cohort.part(5, "held out")
+        if not held.any():
+            return torch.zeros_like(cohort.at)
+        losses = []
+        for epochs in EPOCHS:
+            rows = self._final(cohort, start.rows, own & ~held[:, None], epochs)
+            losses.append(cohort.score(replace(start, rows=rows), cohort.points.only(held)).loss)
+        return torch.stack(losses, 1).nan_to_num(torch.inf).argmin(1)
+
+    def _final(self, cohort: Cohort, rows: Tensor, points: Tensor, epochs: int) -> Tensor:
+        """Lines 41-43: rows (client, part, width), each trained on some of the points (point, part)."""
         rate = cohort.training.rate * self.final_rate
-        final = replace(
-            cohort.training, rate=rate, schedule="constant", epochs=self.final_epochs, steps=None, keep=False
+        training = replace(
+            cohort.training, rate=rate, schedule="constant", epochs=epochs, steps=None, keep=False
         )
-        return Personal.single(cohort.solve(mixed, training=final, purpose="final"))  # lines 41-43
+        return cohort.solve(rows, points=points, training=training, purpose="final")

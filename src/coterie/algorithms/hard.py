@@ -52,7 +52,7 @@ class ChosenByLoss(HardClusters):
         return one_hot(self.choose(cohort, offer), self.n_clusters).to(offer.centers.dtype)
 
     def personal(self, cohort: Cohort, offer: Mail) -> Personal:
-        return Personal.single(offer.centers[torch.arange(len(cohort)), self.choose(cohort, offer)])
+        return Personal.largest(offer.centers, self.importance(cohort, offer))
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,99 @@
+"""What FedSPD's final phase is worth: `python benchmarks/final_phase.py --seeds 1000 --out FILE`.
+
+Digits under two labelings, linear mixtures; 4 rounds of WeCFL at a server, then FedSPD over a graph. The rounds are
+played once for each seed, and ended in each way, since what comes before does not depend on it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from itertools import product
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+import torch
+from right import DIGITS, mlp, provenance
+
+from coterie import FedSPD, Graph, Stage, WeCFL
+from coterie.algorithms.fedspd import EPOCHS
+from coterie.data import digits
+from coterie.simulate import Simulation
+from coterie.summary import center_scores, match
+
+WAYS = tuple(product(("parameters", "mixture"), (10, 0, "auto")))
+
+
+def played(seed: int) -> Simulation:
+    data = digits(distributions="relabel", pattern="linear", clients=60, seed=seed)
+    stages = Stage(WeCFL(2), 4, DIGITS).then(Stage(FedSPD(2), 15, DIGITS, Graph("erdos-renyi", degree=8)))
+    simulation = Simulation(mlp, data, stages, seed=seed)
+    while not simulation.done:
+        simulation.step()
+    return simulation
+
+
+def ended(simulation: Simulation, predict: Any, epochs: Any) -> dict[str, Any]:
+    """Accuracy of the clients' models on their held-out images, ended in one way."""
+    algorithm = FedSPD(2, final_epochs=epochs, predict=predict)
+    offer = algorithm.farewell(simulation.state.for_everyone())
+    cohort = simulation.clients.cohort.when(simulation.state.moment)
+    scores = simulation.test_scores(algorithm.finish(cohort, offer))
+    assert scores is not None
+    assert scores.accuracy is not None
+    found = {
+        "predict": predict,
+        "final_epochs": epochs,
+        "accuracy": float(scores.accuracy.nanmean()),
+        "loss": float(scores.loss.nanmean()),
+    }
+    if epochs == "auto":
+        start = algorithm.personal(cohort, offer)
+        chosen = algorithm._chosen(cohort, start, algorithm._points(cohort, offer)).tolist()
+        found["clients_by_epochs"] = {str(n): chosen.count(i) for i, n in enumerate(EPOCHS)}
+    return found
+
+
+def centers(simulation: Simulation) -> list[float]:
+    """The accuracy of each labeling's own center."""
+    scores = center_scores(simulation, simulation.state.centers.mean(0))
+    pairs = match(torch.stack([s.loss for s in scores]))
+    accuracy = torch.stack([s.accuracy for s in scores if s.accuracy is not None])
+    return [float(accuracy[s, d]) for s, d in zip(*pairs, strict=True)]
+
+
+def table(runs: list[dict[str, Any]]) -> str:
+    """Mean and deviation over seeds, as Markdown."""
+    lines = ["| predict | final epochs | personal accuracy | personal loss |", "|---|---|---|---|"]
+    for predict, epochs in WAYS:
+        own = [r for r in runs if (r["predict"], r["final_epochs"]) == (predict, epochs)]
+        cells = []
+        for name in ("accuracy", "loss"):
+            each = [r[name] for r in own]
+            cells.append(f"{fmean(each):.3f}" + (f" ± {stdev(each):.3f}" if len(each) > 1 else ""))
+        lines.append(f"| {predict} | {epochs} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=1000, help="the first seed")
+    parser.add_argument("--number", type=int, default=5, help="how many seeds")
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    runs: list[dict[str, Any]] = []
+    for seed in range(options.seeds, options.seeds + options.number):
+        simulation = played(seed)
+        own = centers(simulation)
+        for predict, epochs in WAYS:
+            runs.append({"seed": seed, "centers": own, **ended(simulation, predict, epochs)})
+            print(runs[-1], flush=True)
+    print(table(runs))
+    if options.out:
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        options.out.write_text(json.dumps({"provenance": provenance(), "runs": runs}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,191 @@
+"""The meters read off a simulation: what is measured each round, and what only when models are evaluated."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from coterie import meters
+from coterie.cohort import Cohort
+from coterie.results import Record
+from coterie.scores import Scores
+from coterie.simulate import Result, Simulation
+from coterie.summary import found_ari, importance_error_of
+from coterie.topology import Server
+from coterie.wire import Mail
+
+Columns = dict[str, Tensor]
+
+EACH_ROUND = (
+    "center_distance_min",
+    "center_distance_max",
+    "cosine_between",
+    "cosine_within",
+    "clustering_objective",
+    "consensus_distance",
+    "spectral_gap",
+)
+EVALUATED = (
+    "learning_objective",
+    "clusterability",
+    "importance_error",
+    "ari",
+    "test_accuracy_std",
+    "test_accuracy_worst_tenth",
+    "test_loss_std",
+    "test_loss_worst_tenth",
+)
+
+
+class Observer:
+    """Looks at a simulation between rounds and leaves it as it is."""
+
+    def __init__(self, simulation: Simulation):
+        self.simulation = simulation
+        self._gaps: dict[int, float] = {}  # of the stages whose graph stays as it is
+
+    def each_round(self, told: Mail) -> tuple[Record, Columns]:
+        """What takes no more than a pass over the rows: one number each, and columns (cluster,)."""
+        if not told.fields:
+            return {}, {}
+        state = self.simulation.state
+        every = state.centers[..., : state.rows.n_parameters]
+        centers = every.mean(0)
+        found: Record = {}
+        columns: Columns = {}
+        if len(centers) > 1:
+            found["center_distance_min"], found["center_distance_max"] = meters.center_distances(centers)
+            found["cosine_between"] = meters.cosine_between(centers)
+        if (clustered := self._clustered(told)) is not None:
+            rows, label = clustered
+            columns["cosine_within"] = meters.cosine_within(rows, label, len(centers))
+            found["cosine_within"] = float(columns["cosine_within"].nanmean())
+            if self._is_hard(told):
+                weight = self._weights()[told.clients]
+                each = columns["clustering_objective"] = meters.clustering_objective(
+                    rows, label, weight, centers
+                )
+                found["clustering_objective"] = meters.over_clusters(each, label, weight)
+        if not state.at_server:
+            columns["consensus_distance"] = meters.consensus_distance(every)
+            found["consensus_distance"] = float(columns["consensus_distance"].mean())
+            found["spectral_gap"] = self._gap()
+        return written(found), columns
+
+    def evaluated(self, told: Mail, result: Result, scores: Scores | None) -> tuple[Record, Columns]:
+        """What needs models on data."""
+        found, columns = self._of_hard_clusters(told, result) if self._is_hard(told) else ({}, {})
+        known = {
+            "importance_error": importance_error_of(self.simulation, result),
+            "ari": found_ari(self.simulation, result),
+        }
+        found.update({name: value for name, value in known.items() if value is not None})
+        if scores is not None:
+            found.update(_spreads(scores))
+        return written(found), columns
+
+    def _of_hard_clusters(self, told: Mail, result: Result) -> tuple[Record, Columns]:
+        """R, and B of those heard."""
+        main, weight, clusters = result.importance.argmax(1), self._weights(), result.importance.shape[1]
+        each = meters.mean_by_cluster(self._center_losses(main), main, weight, clusters)
+        found: Record = {"learning_objective": meters.over_clusters(each, main, weight)}
+        columns: Columns = {"learning_objective": each}
+        gradients, clustered = self._gradients(told), self._clustered(told)
+        if gradients is not None and clustered is not None:
+            each = meters.clusterability(gradients, clustered[1], weight[told.clients], clusters)
+            columns["clusterability"] = each
+            found["clusterability"] = float(torch.where(each.isnan(), -torch.inf, each).max())
+        return found, columns
+
+    def _is_hard(self, told: Mail) -> bool:
+        """Was anything told, and is every client of one cluster, as WeCFL's objectives have it?"""
+        if not told.fields or self.simulation.stage.algorithm.soft:
+            return False
+        return "row" not in told.fields or told.row.dim() == 2
+
+    def _weights(self) -> Tensor:
+        """(client,) λ, as the algorithm weighs clients."""
+        sizes = self.simulation.clients.cohort.sizes
+        equal = getattr(self.simulation.stage.algorithm, "weights", "size") == "equal"
+        return torch.ones_like(sizes) if equal else sizes
+
+    def _clustered(self, told: Mail) -> tuple[Tensor, Tensor] | None:
+        """Rows told (row, parameter), and the cluster that each was trained for (row,)."""
+        state = self.simulation.state
+        if "row" not in told.fields or not len(told):
+            return None
+        rows = told.row[..., : state.rows.n_parameters]
+        if rows.dim() == 3:  # a row for each cluster
+            return rows.flatten(0, 1), torch.arange(rows.shape[1], device=rows.device).repeat(len(rows))
+        for name in ("choice", "drew"):
+            if name in told.fields:
+                return rows, told.fields[name]
+        if "member" in state.fields:
+            return rows, state.member[told.clients]
+        if "share" in told.fields:
+            return rows, told.share.argmax(1)
+        return rows, torch.zeros(len(rows), dtype=torch.long, device=rows.device)
+
+    def _center_losses(self, main: Tensor) -> Tensor:
+        """(client,) the mean loss of its cluster's center on a client's training points."""
+        cohort, centers = self._cohort(), self.simulation.state.centers
+        losses = centers.new_empty(len(main))
+        for cluster in sorted(set(main.tolist())):
+            own = (main == cluster).nonzero()[:, 0]
+            rows = (
+                centers[:, [cluster]].expand(len(own), -1, -1)
+                if len(centers) == 1
+                else centers[own][:, [cluster]]
+            )
+            members = cohort.take(own)
+            losses[own] = members.means(members.losses(rows))[:, 0]
+        return losses
+
+    def _gradients(self, told: Mail) -> Tensor | None:
+        """(letter, parameter) ∇l(ω_i, D_i) at the rows told, where a client's points are enough for one."""
+        if "row" not in told.fields or not len(told):
+            return None
+        cohort = self._cohort().take(told.clients)
+        if self.simulation.network.needs_two and int(cohort.sizes.min()) < 2:
+            return None
+        return cohort.gradients(told.row)
+
+    def _cohort(self) -> Cohort:
+        return self.simulation.clients.cohort.when(self.simulation.state.moment)
+
+    def _gap(self) -> float:
+        """Once for a graph that stays; each round, if it is small, for one that changes."""
+        simulation, stage = self.simulation, self.simulation.at[0]
+        topology, moment, ids = simulation.stage.topology, simulation.state.moment, simulation.data.ids
+        assert not isinstance(topology, Server)
+        if topology.rewire and len(ids) > meters.DENSE:
+            return math.nan
+        if topology.rewire or stage not in self._gaps:
+            edges = topology.edges(ids, moment.seed, moment.of_run)
+            self._gaps[stage] = meters.spectral_gap(edges, len(ids))
+        return self._gaps[stage]
+
+
+def last(records: list[Record], stage: int) -> Record:
+    """The last reading of each meter in a stage."""
+    found: Record = {}
+    for record in records:
+        if record["stage"] == stage:
+            found.update({name: record[name] for name in (*EACH_ROUND, *EVALUATED) if name in record})
+    return found
+
+
+def written(found: Record) -> Record:
+    """For JSON, which has no word for what is not finite."""
+    return {name: value if math.isfinite(value) else None for name, value in found.items()}
+
+
+def _spreads(scores: Scores) -> Record:
+    found: Record = {}
+    name, each = ("loss", scores.loss) if scores.accuracy is None else ("accuracy", scores.accuracy)
+    found[f"test_{name}_std"], found[f"test_{name}_worst_tenth"] = meters.spread(
+        each, low_is_bad=name == "accuracy"
+    )
+    return found
