@@ -11,12 +11,14 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from coterie import accounting
 from coterie.algorithms.algorithm import Algorithm
 from coterie.chance import id_keys
 from coterie.cohort import Cohort, Memory, Moment, Personal
 from coterie.federation import Federation
 from coterie.listener import Heard, State
 from coterie.network import LOSSES, Network
+from coterie.privacy import leaving
 from coterie.rows import Build
 from coterie.simulate import Result, Stage, Stages, begin, finite_only, hand_over, play_round
 from coterie.topology import Server
@@ -32,17 +34,20 @@ class Apart:
     cohorts: list[Cohort]
 
     def report(self, algorithm: Algorithm, offer: Mail, moment: Moment) -> Mail:
-        return self._each(algorithm.report, offer, moment)
+        return self._each(algorithm, algorithm.report, offer, moment)
 
     def train(self, algorithm: Algorithm, offer: Mail, moment: Moment) -> Mail:
-        return self._each(algorithm.train, offer, moment)
+        return self._each(algorithm, algorithm.train, offer, moment)
 
-    def _each(self, answer: Callable[[Cohort, Mail], Fields], offer: Mail, moment: Moment) -> Mail:
+    def _each(
+        self, algorithm: Algorithm, answer: Callable[[Cohort, Mail], Fields], offer: Mail, moment: Moment
+    ) -> Mail:
         letters = []
         for i, client in enumerate(offer.clients.tolist()):
             received = Mail.from_bytes(SELF, [offer.to_bytes(i)])
-            told = Mail(SELF, answer(self.cohorts[client].when(moment), received))
-            letters.append(told.to_bytes(0))
+            cohort = self.cohorts[client].when(moment)
+            told = leaving(algorithm, cohort, received, answer(cohort, received))
+            letters.append(Mail(SELF, told).to_bytes(0))
         return Mail.from_bytes(offer.clients, letters)
 
 
@@ -51,6 +56,7 @@ def run_apart(
 ) -> tuple[Result, Traffic]:
     """All rounds of all stages on the CPU."""
     stages.check(len(data))
+    accounting.check(stages)
     network = Network(build, LOSSES[data.task], device=torch.device("cpu"), dtype=dtype, seed=seed)
     train = data.train.to(network.device, dtype)
     network.probe(train.x[train.at[:4]], train.y[:4])
@@ -62,6 +68,7 @@ def run_apart(
         if number:
             centers = hand_over(stages[number - 1], stage, centers, len(data), traffic)
         whole = Cohort.whole(network, stage.training, train, id_keys(data.ids), data.task, seed)
+        whole = replace(whole, privacy=stage.privacy)
         cohorts = [
             replace(whole.take(torch.tensor([i])), at=SELF, memory=Memory(1)) for i in range(len(data))
         ]

@@ -54,3 +54,9 @@ def uniform(key: Tensor) -> Tensor:
 
 def gumbel(key: Tensor) -> Tensor:
     return -torch.log(-torch.log(uniform(key)))
+
+
+def gaussian(key: Tensor) -> Tensor:
+    """Keys as numbers of a standard normal distribution (Box and Muller 1958), float64."""
+    radius = torch.sqrt(-2 * torch.log(uniform(mix(key, "radius"))))
+    return radius * torch.cos(2 * torch.pi * uniform(mix(key, "angle")))

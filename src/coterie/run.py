@@ -25,6 +25,7 @@ from coterie.interrupt import WholeRounds
 from coterie.network import LOSSES, Loss
 from coterie.onboarding import Recipe, own_fit
 from coterie.participation import Participation
+from coterie.privacy import Privacy
 from coterie.results import Record, Run
 from coterie.rows import Build, Rows, factory
 from coterie.simulate import Result, Simulation, Stage, Stages
@@ -131,6 +132,7 @@ def run(
     training: Training | None = None,
     topology: Topology | None = None,
     participation: Participation | None = None,
+    privacy: Privacy | None = None,
     seed: int = 0,
     out: Path | str | None = None,
     resume: bool = False,
@@ -147,11 +149,11 @@ def run(
 
     `model` is an nn.Module, its class, or a function that builds one; a module gives its shape and its frozen
     layers, while trained weights are drawn anew for every start. `data` is a Federation, or one (x, y) per
-    client. With stages, `rounds`, `training`, `topology` and `participation` are each stage's own. With `out`
-    the run is kept in that folder, with `experiment`, the TOML that describes it, where there is one; `resume`
-    goes on with what lies there.
+    client. With stages, `rounds`, `training`, `topology`, `participation` and `privacy` are each stage's own. With
+    `out` the run is kept in that folder, with `experiment`, the TOML that describes it, where there is one;
+    `resume` goes on with what lies there.
     """
-    stages = _stages(algorithm, rounds, training, topology, participation)
+    stages = _stages(algorithm, rounds, training, topology, participation, privacy)
     require(fits(seed, int) and 0 <= seed < 2**63, "seed", seed, "a whole number from 0")
     require(dtype in (torch.float32, torch.float64), "dtype", dtype, "torch.float32 or torch.float64")
     require(not resume or out is not None, "resume", resume, "true only with out, the folder of the run")
@@ -189,13 +191,16 @@ def _stages(
     training: Training | None = None,
     topology: Topology | None = None,
     participation: Participation | None = None,
+    privacy: Privacy | None = None,
 ) -> Stages:
+    if privacy is not None and not isinstance(algorithm, Algorithm):
+        raise SettingError("privacy", "is given beside stages, which have their own; give it to each Stage")
     if isinstance(algorithm, Sequence):
         return Stages(algorithm)
     if isinstance(algorithm, Stage):
         return Stages((algorithm,))
     how = training or Training(), topology or Server(), participation or Participation()
-    return Stages((Stage(algorithm, rounds, *how),))
+    return Stages((Stage(algorithm, rounds, *how, privacy),))
 
 
 def _device(name: torch.device | str | None) -> torch.device | None:

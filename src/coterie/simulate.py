@@ -11,6 +11,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from coterie import accounting
 from coterie.algorithms.algorithm import Algorithm
 from coterie.chance import id_keys
 from coterie.checked import Checked
@@ -20,6 +21,7 @@ from coterie.federation import Federation, Points
 from coterie.listener import Heard, State
 from coterie.network import LOSSES, Loss, Network
 from coterie.participation import Participation
+from coterie.privacy import Privacy, leaving, warn_of_buffers
 from coterie.rows import Build, Rows
 from coterie.scores import Scores
 from coterie.topology import Server, Topology
@@ -38,6 +40,7 @@ class Stage(Checked):
     training: Training = field(default_factory=Training)
     topology: Topology = field(default_factory=Server)
     participation: Participation = field(default_factory=Participation)
+    privacy: Privacy | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -95,12 +98,14 @@ class Together:
     cohort: Cohort
 
     def report(self, algorithm: Algorithm, offer: Mail, moment: Moment) -> Mail:
-        return Mail(offer.clients, algorithm.report(self.cohort.take(offer.clients).when(moment), offer))
+        cohort = self.cohort.take(offer.clients).when(moment)
+        return Mail(offer.clients, leaving(algorithm, cohort, offer, algorithm.report(cohort, offer)))
 
     def train(self, algorithm: Algorithm, offer: Mail, moment: Moment) -> Mail:
         if not len(offer):
             return Mail(offer.clients, {})
-        return Mail(offer.clients, algorithm.train(self.cohort.take(offer.clients).when(moment), offer))
+        cohort = self.cohort.take(offer.clients).when(moment)
+        return Mail(offer.clients, leaving(algorithm, cohort, offer, algorithm.train(cohort, offer)))
 
 
 def play_round(
@@ -209,10 +214,12 @@ class Simulation:
         chunk: int | None = None,
     ):
         stages.check(len(data))
+        accounting.check(stages)
         self.data, self.stages, self.seed = data, stages, seed
         self.network = Network(
             build, loss or LOSSES[data.task], device=device, dtype=dtype, seed=seed, chunk=chunk
         )
+        warn_of_buffers((stage.privacy for stage in stages), self.network.rows)
         train = data.train.to(self.network.device, dtype)
         self.network.probe(train.x[train.at[:4]], train.y[:4])
         self._check_outputs(train)
@@ -246,7 +253,9 @@ class Simulation:
         """Begin a stage at centers (listener, cluster, width) left by the one before, with an empty memory."""
         stage = self.stages[number]
         cohort = self.clients.cohort
-        self.clients.cohort = replace(cohort, training=stage.training, memory=Memory(len(self.data)))
+        self.clients.cohort = replace(
+            cohort, training=stage.training, privacy=stage.privacy, memory=Memory(len(self.data))
+        )
         before = sum(earlier.rounds for earlier in self.stages[:number])
         moment = Moment(self.seed, number, 0, stage.rounds, before)
         return begin(stage, centers, self.keys, self.network.rows, moment)

@@ -9,6 +9,7 @@ import torch
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
+from coterie.accounting import account
 from coterie.cohort import Personal
 from coterie.federation import Points
 from coterie.scores import Scores
@@ -51,6 +52,9 @@ def summarise(simulation: Simulation, result: Result) -> dict[str, Any]:
         "traffic": simulation.traffic.named(),
         "megabytes": simulation.traffic.total() / 1e6,
     }
+    privacy = account(simulation.stages)
+    if privacy is not None:
+        summary["privacy"] = privacy
     summary["personal"] = _personal(simulation, result)
     if simulation.data.distributions and _has_centers(simulation):
         summary["centers"] = _centers(simulation, result)

@@ -79,6 +79,16 @@ class Algorithm(Checked):
         """What clients are sent when they are to make their personal models."""
         return state.offer(centers=state.centers)
 
+    # under privacy
+
+    def tells(self, rounds: int) -> dict[str, int]:
+        """How often a client tells each field in so many rounds; what it only sends back does not count."""
+        return {"row": rounds, "size": rounds}
+
+    def received(self, offer: Mail, told: Fields) -> Tensor:
+        """What the model told began at, as the listener knows it: shaped as the model, (client, ..., width)."""
+        return offer.centers[:, 0]
+
     # at the client
 
     def report(self, cohort: Cohort, offer: Mail) -> Fields:

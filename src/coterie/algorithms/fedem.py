@@ -69,6 +69,13 @@ class FedEM(Algorithm):
             cohort.keep("mixture", self.importance(cohort, offer))
         return super().onboard(cohort, offer)
 
+    # under privacy
+    def tells(self, rounds: int) -> dict[str, int]:
+        return {"row": rounds, "mass": rounds}
+
+    def received(self, offer: Mail, told: Fields) -> Tensor:
+        return offer.centers
+
     # at the listener
     def combine(self, state: State, heard: Heard) -> State:
         return state.update(centers=heard.mean("row", heard.mass, otherwise=state.centers))

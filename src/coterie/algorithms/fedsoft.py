@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
@@ -93,6 +94,14 @@ class FedSoft(Algorithm):
     def combine(self, state: State, heard: Heard) -> State:
         weight = state.drawn[heard.clients] if heard.at_server else heard.share * heard.size[:, None]
         return state.update(centers=heard.mean("row", weight, otherwise=state.centers))  # line 18
+
+    # under privacy
+    def tells(self, rounds: int) -> dict[str, int]:
+        reports = math.ceil(rounds / self.refresh)
+        return {"row": rounds, "share": reports, "size": rounds + reports}
+
+    def received(self, offer: Mail, told: Fields) -> Tensor:
+        return mix_rows(offer.share, offer.centers)
 
     # at the client
     def report(self, cohort: Cohort, offer: Mail) -> Fields:

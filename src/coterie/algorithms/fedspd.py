@@ -58,6 +58,13 @@ class FedSPD(Algorithm):
         training = cohort.training.times(self.first_times if cohort.moment.round == 0 else 1)
         return {"drew": drew, "row": cohort.solve(start, points=own, training=training, slot=drew)}  # line 15
 
+    # under privacy
+    def tells(self, rounds: int) -> dict[str, int]:
+        return {"drew": rounds, "row": rounds}
+
+    def received(self, offer: Mail, told: Fields) -> Tensor:
+        return offer.centers[torch.arange(len(offer)), told["drew"]]
+
     # at the listener
     def combine(self, state: State, heard: Heard) -> State:
         drew = one_hot(heard.drew, self.n_clusters)

@@ -78,6 +78,9 @@ class ClusteredByRow(HardClusters):
     def train(self, cohort: Cohort, offer: Mail) -> Fields:
         return {"row": cohort.solve(offer.center), "size": cohort.sizes}
 
+    def received(self, offer: Mail, told: Fields) -> Tensor:
+        return offer.center
+
     def importance(self, cohort: Cohort, offer: Mail) -> Tensor:
         return one_hot(offer.member, self.n_clusters).to(offer.center.dtype)
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import torch
+from torch import Tensor
 
 from coterie.algorithms.hard import ChosenByLoss
 from coterie.cohort import Cohort
@@ -50,6 +51,13 @@ class IFCA(ChosenByLoss):
             )
         row = cohort.solve(start, training=training, slot=choice)
         return {"choice": choice, "row": row, "size": cohort.sizes}
+
+    # under privacy
+    def tells(self, rounds: int) -> dict[str, int]:
+        return {"choice": rounds, "row": rounds, "size": rounds}
+
+    def received(self, offer: Mail, told: Fields) -> Tensor:
+        return offer.centers[torch.arange(len(offer)), told["choice"]]
 
     # at the listener
     def combine(self, state: State, heard: Heard) -> State:
