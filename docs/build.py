@@ -33,7 +33,7 @@ left out where `None` is the default.
 
 FILE = """## The experiment file
 
-A TOML file has these keys; [examples](../examples) has two such files. Exactly one of `algorithm`, `stage` and `method`
+A TOML file has these keys; [examples](../examples) has such files. Exactly one of `algorithm`, `stage` and `method`
 is given. What a method does not say is as the file says, and what a stage does not say is as its method says.
 """
 

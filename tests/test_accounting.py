@@ -112,6 +112,29 @@ def test_what_is_not_covered_is_listed_and_then_there_is_no_total(
     )
 
 
+@pytest.mark.parametrize(
+    ("name", "settings", "noises", "label"),
+    [
+        ("FedAvg", {}, [(5.0, 1)], "per message, of row"),
+        ("IFCA", {}, [(5.0, 1)], "per message, of row"),  # given its choice, which is not covered
+        ("CFL", {"neighbour": "replaced"}, [(2.5, 1)], "per message, of update"),
+        ("FedEM", {"share_noise": 2.0}, [(5.0, 1), (2.0, 1)], "per message, of row and mass"),
+        ("FedAvg", {"noise": 0.0}, [], None),
+        ("Local", {}, [], None),
+    ],
+)
+def test_epsilon_of_one_message(
+    name: str, settings: dict[str, Any], noises: list[tuple[float, int]], label: str | None
+) -> None:
+    found = account([private(algorithm(name), **settings)])
+    assert found is not None
+    one = found["stages"][0]
+    assert one["label"] == label
+    expected = pytest.approx(exact(noises, 1e-5), rel=1e-4) if noises else None
+    assert one["epsilon_per_message"] == expected
+    assert ("per message" in found["says"]) == bool(noises)
+
+
 def test_a_stage_without_privacy_leaves_no_total() -> None:
     found = account([private(FedAvg()), Stage(FedAvg(), 5)])
     assert found is not None

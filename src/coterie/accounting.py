@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from coterie.errors import CoterieError, SettingError
@@ -57,20 +56,26 @@ def not_covered(stage: Stage) -> list[str]:
     return [name for name in told if stage.privacy.multiplier(name) is None]
 
 
-def noises(stage: Stage, rounds: int | None = None) -> Noises:
-    """What is covered."""
+def noised(stage: Stage, rounds: int | None = None) -> dict[str, tuple[float, int]]:
+    """What is covered by noise, how much of it, and how often it is told."""
     if stage.privacy is None:
-        return []
+        return {}
     told = stage.algorithm.tells(stage.rounds if rounds is None else rounds)
-    pairs = [(stage.privacy.multiplier(name), times) for name, times in told.items()]
-    return [(noise, times) for noise, times in pairs if noise is not None]
+    known = {name: (stage.privacy.multiplier(name), times) for name, times in told.items() if times}
+    return {
+        n: (noise, times) for n, (noise, times) in known.items() if noise is not None and noise < math.inf
+    }
+
+
+def _all_noises(stages: Sequence[Stage]) -> Noises:
+    return [one for stage in stages for one in noised(stage).values()]
 
 
 def total(stages: Sequence[Stage]) -> float | None:
     """ε of the whole run; None where something is not covered."""
     if any(not_covered(stage) for stage in stages):
         return None
-    every = [one for stage in stages for one in noises(stage)]
+    every = _all_noises(stages)
     return epsilon(every, _delta(stages)) if every else 0.0
 
 
@@ -117,7 +122,7 @@ def check(stages: Sequence[Stage]) -> None:
 
 def _would_fit(stages: Sequence[Stage], target: float, delta: float) -> str:
     """In words: how many rounds, or how much noise."""
-    every = [one for stage in stages for one in noises(stage)]
+    every = _all_noises(stages)
     times = _least(lambda x: epsilon([(noise * x, n) for noise, n in every], delta) <= target)
     if len(stages) > 1:
         return f"allowed is noise {times:.3g} times as high, or fewer rounds"
@@ -128,7 +133,7 @@ def _would_fit(stages: Sequence[Stage], target: float, delta: float) -> str:
     rounds = 0
     for bit in reversed(range(stages[0].rounds.bit_length())):  # the most that fit, bit by bit
         more = rounds + (1 << bit)
-        rounds = more if epsilon(noises(stages[0], more), delta) <= target else rounds
+        rounds = more if epsilon(list(noised(stages[0], more).values()), delta) <= target else rounds
     return f"allowed is at most {rounds} round{'s' * (rounds != 1)}, or {wanted}"
 
 
@@ -171,16 +176,20 @@ def account(stages: Sequence[Stage]) -> dict[str, Any] | None:
 
 
 def _stage(stage: Stage) -> dict[str, Any]:
-    told, privacy = stage.algorithm.tells(stage.rounds), stage.privacy
-    per_message = None
-    if privacy is not None:
-        alone = replace(stage, rounds=1)
-        per_message = privacy.epsilon or (epsilon(noises(alone), privacy.delta) if noises(alone) else None)
+    privacy, once = stage.privacy, noised(stage, 1)
+    per_message, label = None, None
+    if privacy is not None and privacy.mechanism == "paper":
+        per_message, label = privacy.epsilon, AS_PRINTED
+    elif privacy is not None and once:
+        per_message, label = (
+            epsilon(list(once.values()), privacy.delta),
+            f"per message, of {' and '.join(once)}",
+        )
     return {
         "mechanism": "none" if privacy is None else privacy.mechanism,
         "epsilon_per_message": per_message,
-        "label": AS_PRINTED if privacy is not None and privacy.mechanism == "paper" else "per message",
-        "messages": max(told.values(), default=0),  # of one client, at most
+        "label": label,
+        "messages": max(stage.algorithm.tells(stage.rounds).values(), default=0),  # of one client, at most
         "not_covered": not_covered(stage),
     }
 

@@ -200,7 +200,7 @@ def _stages(
     if isinstance(algorithm, Stage):
         return Stages((algorithm,))
     how = training or Training(), topology or Server(), participation or Participation()
-    return Stages((Stage(algorithm, rounds, *how, privacy),))
+    return Stages((Stage(algorithm, rounds, *how, privacy=privacy),))
 
 
 def _device(name: torch.device | str | None) -> torch.device | None:

@@ -10,7 +10,8 @@ return is exactly what crosses the wire. In a round, in this order:
     combine  at the listener   what was heard, into centers
 
 and, when models are wanted, `farewell` at the listener, then `importance`, `personal` and (once, at the end)
-`finish` at the client. A client that comes later has `onboard`.
+`finish` at the client. A client that comes later has `onboard`. What is told leaves a client through privacy.py, which
+needs `tells` and `received`.
 """
 
 from __future__ import annotations
