@@ -58,6 +58,8 @@ def test_epsilon_against_other_bounds() -> None:
     rho = 50 / (2 * 4.0**2)  # zero-concentrated privacy (Bun and Steinke 2016)
     assert found < rho + 2 * math.sqrt(rho * math.log(1e5))
     assert epsilon([(1.0, 1)], 1e-5) == pytest.approx(4.3772, abs=1e-4)
+    assert epsilon([(1e-8, 1)], 1e-5) == math.inf
+    assert 0 < epsilon([(1e5, 1)], 1e-9) < 1e-4
     assert epsilon([], 1e-5) == epsilon([(math.inf, 9), (1.0, 0)], 1e-5) == 0
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 AS_PRINTED = "per message, as printed, not a guarantee above 1"
 GRAIN = 1e-3  # how finely privacy loss is divided, relative to its spread
+WORST = 500.0  # spread of the privacy loss beyond which ε, above 100 000, promises nothing
 Noises = list[tuple[float, int]]  # Gaussian mechanisms: noise in units of sensitivity, how often
 
 
@@ -28,6 +29,8 @@ def epsilon(noises: Noises, delta: float) -> float:
         return 0.0
     events, accountants = _dp_accounting()
     spread = math.sqrt(sum(times / noise**2 for noise, times in noises))
+    if spread > WORST:
+        return math.inf
     accountant = accountants.PLDAccountant(value_discretization_interval=GRAIN * max(spread, spread**2))
     for noise, times in noises:
         accountant.compose(events.GaussianDpEvent(noise), times)
@@ -195,7 +198,8 @@ def _stage(stage: Stage) -> dict[str, Any]:
 
 
 def _words(stage: Stage, one: dict[str, Any]) -> str:
-    words = f"{one['mechanism']}, at most {one['messages']} messages of a client"
+    times = one["messages"]
+    words = f"{one['mechanism']}, at most {times} message{'s' * (times != 1)} of a client"
     if one["epsilon_per_message"] is None or stage.privacy is None:
         return words
     return f"{words}, ε = {one['epsilon_per_message']:.4g} at δ = {stage.privacy.delta:g} ({one['label']})"
