@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from coterie import ALGORITHMS, Algorithm, Graph, Participation, Training
+from coterie import ALGORITHMS, Algorithm, Graph, Participation, Privacy, Training
 from coterie.experiment import SOURCES, _File
 from coterie.explain import REQUIRED, Explained, explained
 from coterie.models import MODELS
@@ -33,7 +33,7 @@ left out where `None` is the default.
 
 FILE = """## The experiment file
 
-A TOML file has these keys; [examples](../examples) has two such files. Exactly one of `algorithm`, `stage` and `method`
+A TOML file has these keys; [examples](../examples) has such files. Exactly one of `algorithm`, `stage` and `method`
 is given. What a method does not say is as the file says, and what a stage does not say is as its method says.
 """
 
@@ -56,11 +56,12 @@ KEYS = {  # in this order; an empty meaning is that of the source
     "training": "see [Training](#training)",
     "topology": '`kind = "server"`, or a kind of [graph](#graph) and its settings',
     "participation": "see [Participation](#participation)",
+    "privacy": 'see [Privacy](#privacy); `mechanism = "none"`: none, where the file has some',
     "label": "of the method, in tables and, where there are several, of its folder; else its algorithms' names",
     "stage": "`[[stage]]` tables, played one after another, each with `algorithm` and, where they differ, `rounds`, "
-    "`training`, `topology`, `participation`",
+    "`training`, `topology`, `participation`, `privacy`",
     "method": "`[[method]]` tables, played one by one and compared, each with `algorithm` or `[[method.stage]]` and, "
-    "where they differ, `label`, `rounds`, `training`, `topology`, `participation`",
+    "where they differ, `label`, `rounds`, `training`, `topology`, `participation`, `privacy`",
 }
 DATA = """## Data
 
@@ -129,7 +130,7 @@ def keys() -> list[str]:
 def settings() -> str:
     sized = {name: [r for r in explained(make) if r.default != REQUIRED] for name, make in MODELS.items()}
     parts = [SETTINGS_HEAD, "\n".join([FILE, *keys()])]
-    parts += [part(f"## {kind.__name__}", kind) for kind in (Training, Graph, Participation)]
+    parts += [part(f"## {kind.__name__}", kind) for kind in (Training, Graph, Participation, Privacy)]
     parts += [DATA, *(part(f"### {name}", make) for name, make in SOURCES.items())]
     parts += [MODEL, *(part(f"### {name}", make, sized[name]) for name, make in MODELS.items())]
     return "\n".join(parts)

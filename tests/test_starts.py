@@ -304,7 +304,7 @@ def test_a_function_of_ones_own_is_a_start() -> None:
 def test_an_unknown_start_is_refused() -> None:
     with pytest.raises(CoterieError, match=r"start is 'lucky'; allowed is one of random, several"):
         coterie.run(linear, clients(), IFCA(2), start="lucky")
-    with pytest.raises(CoterieError, match=r"start is 'soft'; allowed is none with stages"):
+    with pytest.raises(CoterieError, match=r"start is given beside stages"):
         coterie.run(linear, clients(), Stage(IFCA(2), 2), start="soft")
 
 
@@ -377,3 +377,19 @@ def test_one_shot_finds_clusters_once_and_takes_in_those_who_come_later() -> Non
     whole = data.mixture.argmax(1)[run.state.clustered]
     found = run.state.member[run.state.clustered]
     assert torch.equal(found, whole) or torch.equal(found, 1 - whole)
+
+
+def test_every_docstring_states_the_start_that_is_taken() -> None:
+    for kind in coterie.ALGORITHMS.values():
+        if "n_clusters" in kind.__dataclass_fields__ and not kind.title().endswith("+"):
+            said = next(line for line in (kind.__doc__ or "").splitlines() if "Start:" in line)
+            for start in {kind.start_at_server, *(() if kind.needs_server else (kind.start_over_graph,))}:
+                assert f"`{start}`" in said or kind.title() == "OneShot", kind.title()
+
+
+def test_a_lone_algorithm_takes_its_own_start_and_the_papers_is_selectable() -> None:
+    own = started(Stage(FedSPD(2), 30, topology=GRAPH))
+    assert [stage.algorithm.title() for stage in own] == ["FedSoft", "FedSPD"]
+    assert all(stage.topology == GRAPH for stage in own)  # so with no server at all
+    assert [stage.algorithm.title() for stage in started(Stage(FedSPD(2), 30))] == ["WeCFL", "FedSPD"]
+    assert started(Stage(FedSPD(2), 30), "random") == (Stage(FedSPD(2), 30),)

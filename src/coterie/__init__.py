@@ -8,6 +8,7 @@ from coterie.errors import CoterieError
 from coterie.federation import Federation, Points
 from coterie.onboarding import Onboarded
 from coterie.participation import Participation
+from coterie.privacy import Privacy
 from coterie.results import PersonalModel, Run
 from coterie.run import load, run
 from coterie.stages import Stage, Stages
@@ -26,6 +27,7 @@ __all__ = [
     "Personal",
     "PersonalModel",
     "Points",
+    "Privacy",
     "Run",
     "Server",
     "Stage",

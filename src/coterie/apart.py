@@ -7,22 +7,27 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
 
+from coterie import accounting
 from coterie.algorithms.algorithm import Algorithm
 from coterie.chance import id_keys
 from coterie.cohort import Cohort, Memory, Moment, Personal
 from coterie.federation import Federation
 from coterie.listener import Heard, State
 from coterie.network import LOSSES, Network
+from coterie.privacy import leaving
 from coterie.rows import Build
 from coterie.separation import look, separated
 from coterie.simulate import Result, begin, finite_only, first_centers, hand_over, look_around, play_round
 from coterie.stages import Course, Stage, Stages
 from coterie.topology import Server
 from coterie.wire import Fields, Mail, Traffic
+
+Answer = Callable[[Cohort, Mail], Fields]
 
 SELF = torch.zeros(1, dtype=torch.long)  # a cohort of one has one client
 
@@ -34,21 +39,25 @@ class Apart:
     cohorts: list[Cohort]
 
     def report(self, algorithm: Algorithm, offer: Mail, moment: Moment) -> Mail:
-        return self._each(algorithm.report, offer, moment)
+        return self._each(partial(_told, algorithm, algorithm.report), offer, moment)
 
     def train(self, algorithm: Algorithm, offer: Mail, moment: Moment) -> Mail:
-        return self._each(algorithm.train, offer, moment)
+        return self._each(partial(_told, algorithm, algorithm.train), offer, moment)
 
     def look(self, offer: Mail) -> Mail:
         return self._each(look, offer, Moment(0))
 
-    def _each(self, answer: Callable[[Cohort, Mail], Fields], offer: Mail, moment: Moment) -> Mail:
+    def _each(self, answer: Answer, offer: Mail, moment: Moment) -> Mail:
         letters = []
         for i, client in enumerate(offer.clients.tolist()):
             received = Mail.from_bytes(SELF, [offer.to_bytes(i)])
-            told = Mail(SELF, answer(self.cohorts[client].when(moment), received))
-            letters.append(told.to_bytes(0))
+            told = answer(self.cohorts[client].when(moment), received)
+            letters.append(Mail(SELF, told).to_bytes(0))
         return Mail.from_bytes(offer.clients, letters)
+
+
+def _told(algorithm: Algorithm, answer: Answer, cohort: Cohort, offer: Mail) -> Fields:
+    return leaving(algorithm, cohort, offer, answer(cohort, offer))
 
 
 def run_apart(
@@ -56,6 +65,7 @@ def run_apart(
 ) -> tuple[Result, Traffic]:
     """All rounds of all stages on the CPU."""
     stages.check(len(data))
+    accounting.check(stages)
     network = Network(build, LOSSES[data.task], device=torch.device("cpu"), dtype=dtype, seed=seed)
     train = data.train.to(network.device, dtype)
     network.probe(train.x[train.at[:4]], train.y[:4])
@@ -64,6 +74,7 @@ def run_apart(
     while True:
         stage = course.now
         whole = Cohort.whole(network, stage.training, train, id_keys(data.ids), data.task, seed)
+        whole = replace(whole, privacy=stage.privacy)
         cohorts = [
             replace(whole.take(torch.tensor([i])), at=SELF, memory=Memory(1)) for i in range(len(data))
         ]

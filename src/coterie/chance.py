@@ -56,7 +56,7 @@ def gumbel(key: Tensor) -> Tensor:
     return -torch.log(-torch.log(uniform(key)))
 
 
-def normal(key: Tensor) -> Tensor:
-    """Keys as standard normal numbers, float64 (Box and Muller)."""
+def gaussian(key: Tensor) -> Tensor:
+    """Keys as numbers of a standard normal distribution (Box and Muller 1958), float64."""
     radius = torch.sqrt(-2 * torch.log(uniform(mix(key, "radius"))))
     return radius * torch.cos(2 * torch.pi * uniform(mix(key, "angle")))

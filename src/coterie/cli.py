@@ -280,5 +280,9 @@ def _play(prepared: Prepared, folder: Path) -> int:
         return INTERRUPTED
     summaries = {m.label: _place(experiment, folder, m).summary() for m in experiment.methods}
     console.print(table.end_of_run({label: measured(one) for label, one in summaries.items()}))
+    for label, summary in summaries.items():
+        if "privacy" in summary:
+            said = f"privacy of {label}: {summary['privacy']['says']}"
+            console.print(said, markup=False, highlight=False, soft_wrap=True)
     console.print(f"\nThe run is in {folder}", markup=False, highlight=False, soft_wrap=True)
     return 0

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -20,6 +21,9 @@ from coterie.network import Network
 from coterie.scores import Scores, score_outputs
 from coterie.solver import Problems, chunk_size, padded, solve
 from coterie.training import Training
+
+if TYPE_CHECKING:
+    from coterie.privacy import Privacy
 
 
 class Memory:
@@ -90,6 +94,7 @@ class Cohort:
     at: Tensor  # (client,) where they lie in `memory`
     task: Task
     moment: Moment
+    privacy: Privacy | None = None  # of what they tell
 
     @staticmethod
     def whole(

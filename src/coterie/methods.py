@@ -11,9 +11,12 @@ from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from pydantic import Field
 
+from coterie import accounting
 from coterie.algorithms import ALGORITHMS, Algorithm
+from coterie.checked import NONE
 from coterie.errors import CoterieError, require
 from coterie.participation import Participation
+from coterie.privacy import Privacy
 from coterie.settings import Section, Table, check, choose, parameters, saying, spell
 from coterie.stages import Stage, Stages
 from coterie.starts import started
@@ -42,6 +45,7 @@ class PartTable:
     training: Table = field(default_factory=dict)
     topology: Table = field(default_factory=dict)
     participation: Table = field(default_factory=dict)
+    privacy: Table = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +63,7 @@ class Origin:
 
     algorithm: Section
     topology: Section
+    privacy: Section
 
 
 @dataclass(frozen=True)
@@ -82,6 +87,10 @@ class Method:
                 Stages(pair).check(len(ids))
             except CoterieError as problem:
                 raise CoterieError(f"{origin.algorithm.name('n_clusters')}: {problem}") from problem
+        private = [o for s, o in zip(self.stages, self.origins, strict=True) if s.privacy is not None]
+        if private:
+            with saying(private[-1].privacy):
+                accounting.check(self.stages)
 
 
 def check_one_way(file: MethodTable, prefix: str = "") -> None:
@@ -138,12 +147,15 @@ def _stage(layers: Layers, folder: Path) -> tuple[Stage, Origin]:
     """Each layer's settings over those of the layers around it."""
     rounds = [part.rounds for _, part in layers if part.rounds is not None]
     training, topology, participation = Section("training"), Section("topology"), Section("participation")
+    privacy = Section("privacy")
     for prefix, part in layers:
         lengths = {"epochs", "steps"} if {"epochs", "steps"} & part.training.keys() else set()
         training = training.over(f"{prefix}training", part.training, replacing=lengths)
         old = topology.values if "kind" in part.topology else ()
         topology = topology.over(f"{prefix}topology", part.topology, replacing=old)
         participation = participation.over(f"{prefix}participation", part.participation)
+        old = privacy.values if "mechanism" in part.privacy else ()
+        privacy = privacy.over(f"{prefix}privacy", part.privacy, replacing=old)
     if "steps" in training.values:  # a length in steps takes the place of the one in epochs
         training.values.setdefault("epochs", "none")
     algorithm, kind = _algorithm(Section(f"{layers[-1][0]}algorithm", layers[-1][1].algorithm))
@@ -156,14 +168,22 @@ def _stage(layers: Layers, folder: Path) -> tuple[Stage, Origin]:
         participation=_make(Participation, participation),
         until=layers[-1][1].until,
         tries=layers[-1][1].tries,
+        privacy=_privacy(privacy),
     )
-    return stage, Origin(algorithm, origin)
+    return stage, Origin(algorithm, origin, privacy)
 
 
 def _make(kind: type[Made], section: Section) -> Made:
     section = check(section, parameters(kind))
     with saying(section):
         return kind(**section.values)
+
+
+def _privacy(section: Section) -> Privacy | None:
+    """None where nothing is said, or where "none" is."""
+    if not section.values or section.values.get("mechanism") == NONE:
+        return None
+    return _make(Privacy, section)
 
 
 def _algorithm(section: Section) -> tuple[Section, Algorithm]:
@@ -221,6 +241,7 @@ def _spelled_stage(stage: Stage) -> Table:
         "training": _spelled(stage.training),
         "topology": topology,
         "participation": _spelled(stage.participation),
+        **({} if stage.privacy is None else {"privacy": _spelled(stage.privacy)}),
     }
 
 

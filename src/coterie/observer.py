@@ -157,7 +157,7 @@ class Observer:
 
     def _gap(self) -> float:
         """Once for a graph that stays; each round, if it is small, for one that changes."""
-        simulation, stage = self.simulation, self.simulation.at[0]
+        simulation, stage = self.simulation, self.simulation.course.stage
         topology, moment, ids = simulation.stage.topology, simulation.state.moment, simulation.data.ids
         assert not isinstance(topology, Server)
         if topology.rewire and len(ids) > meters.DENSE:

@@ -26,6 +26,7 @@ from coterie.network import LOSSES, Loss
 from coterie.observer import Observer, last
 from coterie.onboarding import Recipe, own_fit
 from coterie.participation import Participation
+from coterie.privacy import Privacy
 from coterie.results import Record, Run
 from coterie.rows import Build, Rows, factory
 from coterie.simulate import Result, Simulation
@@ -133,6 +134,7 @@ def run(
     training: Training | None = None,
     topology: Topology | None = None,
     participation: Participation | None = None,
+    privacy: Privacy | None = None,
     start: str | Start | None = None,
     seed: int = 0,
     out: Path | str | None = None,
@@ -151,11 +153,11 @@ def run(
     `model` is an nn.Module, its class, or a function that builds one; a module gives its shape and its frozen
     layers, while trained weights are drawn anew for every start. `data` is a Federation, or one (x, y) per
     client. `start` is how its centers come apart, a name or a function of `coterie.starts`; None is the algorithm's
-    own choice. With stages, `rounds`, `training`, `topology`, `participation` and `start` are theirs. With `out` the
-    run is kept in that folder, with `experiment`, the TOML that describes it, where there is one; `resume`
-    goes on with what lies there.
+    own choice. With stages, all that comes after `algorithm` up to `start` is theirs. With `out` the run is kept in
+    that folder, with `experiment`, the TOML that describes it, where there is one; `resume` goes on with what lies
+    there.
     """
-    stages = _stages(algorithm, rounds, training, topology, participation, start)
+    stages = _stages(algorithm, rounds, training, topology, participation, privacy, start)
     require(fits(seed, int) and 0 <= seed < 2**63, "seed", seed, "a whole number from 0")
     require(dtype in (torch.float32, torch.float64), "dtype", dtype, "torch.float32 or torch.float64")
     require(not resume or out is not None, "resume", resume, "true only with out, the folder of the run")
@@ -193,15 +195,17 @@ def _stages(
     training: Training | None = None,
     topology: Topology | None = None,
     participation: Participation | None = None,
+    privacy: Privacy | None = None,
     start: str | Start | None = None,
 ) -> Stages:
     if isinstance(algorithm, Stage | Sequence):
-        lone = start is None
-        require(
-            lone, "start", start, "none with stages, which are played as they are; starts.py makes stages"
-        )
+        for name, given in (("privacy", privacy), ("start", start)):
+            if given is not None:
+                raise SettingError(
+                    name, "is given beside stages, which have their own; give it to each Stage"
+                )
         return Stages((algorithm,) if isinstance(algorithm, Stage) else algorithm)
-    how = training or Training(), topology or Server(), participation or Participation()
+    how = training or Training(), topology or Server(), participation or Participation(), privacy
     return started(Stage(algorithm, rounds, *how), start)
 
 
@@ -319,7 +323,7 @@ class Journal:
         result = simulation.result(final=True)
         result = replace(result, fit=own_fit(simulation, result.centers))
         summary = summarise(simulation, result)
-        summary["meters"] = last(self.records, simulation.at[0])
+        summary["meters"] = last(self.records, simulation.course.stage)
         if store is not None:
             tensors = {
                 "centers": result.centers,

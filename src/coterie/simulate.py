@@ -10,13 +10,15 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from coterie import accounting
 from coterie.algorithms.algorithm import Algorithm
-from coterie.chance import id_keys, mix, normal
+from coterie.chance import gaussian, id_keys, mix
 from coterie.cohort import Cohort, Memory, Moment, Personal
 from coterie.errors import CoterieError
 from coterie.federation import Federation, Points
 from coterie.listener import Heard, State
 from coterie.network import LOSSES, Loss, Network
+from coterie.privacy import leaving, warn_of_buffers
 from coterie.rows import Build, Rows
 from coterie.scores import Scores
 from coterie.separation import look, separated
@@ -46,12 +48,14 @@ class Together:
     cohort: Cohort
 
     def report(self, algorithm: Algorithm, offer: Mail, moment: Moment) -> Mail:
-        return Mail(offer.clients, algorithm.report(self.cohort.take(offer.clients).when(moment), offer))
+        cohort = self.cohort.take(offer.clients).when(moment)
+        return Mail(offer.clients, leaving(algorithm, cohort, offer, algorithm.report(cohort, offer)))
 
     def train(self, algorithm: Algorithm, offer: Mail, moment: Moment) -> Mail:
         if not len(offer):
             return Mail(offer.clients, {})
-        return Mail(offer.clients, algorithm.train(self.cohort.take(offer.clients).when(moment), offer))
+        cohort = self.cohort.take(offer.clients).when(moment)
+        return Mail(offer.clients, leaving(algorithm, cohort, offer, algorithm.train(cohort, offer)))
 
     def look(self, offer: Mail) -> Mail:
         return Mail(offer.clients, look(self.cohort.take(offer.clients), offer))
@@ -170,7 +174,7 @@ def perturbed(model: Tensor, clusters: int, rows: Rows, seed: int) -> Tensor:
     parameters, tail = rows.split(model.expand(-1, clusters, -1))
     column = torch.arange(rows.n_parameters, device=model.device)
     cluster = torch.arange(clusters, device=model.device)[:, None]
-    push = normal(mix(mix(seed, "perturb").to(model.device), cluster, column))
+    push = gaussian(mix(mix(seed, "perturb").to(model.device), cluster, column))
     push = (push - push.mean(0)).to(model.dtype)  # no center is nearer to the model than another
     size = parameters.square().mean((1, 2), keepdim=True).sqrt()
     return torch.cat([parameters + PERTURB * size * push, tail], -1)
@@ -214,10 +218,12 @@ class Simulation:
         chunk: int | None = None,
     ):
         stages.check(len(data))
+        accounting.check(stages)
         self.data, self.stages, self.seed = data, stages, seed
         self.network = Network(
             build, loss or LOSSES[data.task], device=device, dtype=dtype, seed=seed, chunk=chunk
         )
+        warn_of_buffers((stage.privacy for stage in stages), self.network.rows)
         train = data.train.to(self.network.device, dtype)
         self.network.probe(train.x[train.at[:4]], train.y[:4])
         self._check_outputs(train)
@@ -246,7 +252,12 @@ class Simulation:
     def _enter(self, centers: Tensor) -> State:
         """Begin a try at centers (listener, cluster, width), with an empty memory."""
         cohort = self.clients.cohort
-        self.clients.cohort = replace(cohort, training=self.stage.training, memory=Memory(len(self.data)))
+        self.clients.cohort = replace(
+            cohort,
+            training=self.stage.training,
+            privacy=self.stage.privacy,
+            memory=Memory(len(self.data)),
+        )
         return begin(self.stage, centers, self.keys, self.network.rows, self.course.moment(self.seed))
 
     @property

@@ -11,6 +11,7 @@ from coterie.checked import Checked
 from coterie.cohort import Moment
 from coterie.errors import CoterieError, require
 from coterie.participation import Participation
+from coterie.privacy import Privacy
 from coterie.topology import Server, Topology
 from coterie.training import Training
 
@@ -24,6 +25,7 @@ class Stage(Checked):
     training: Training = field(default_factory=Training)
     topology: Topology = field(default_factory=Server)
     participation: Participation = field(default_factory=Participation)
+    privacy: Privacy | None = None
     until: Literal["rounds", "separated"] = "rounds"  # "separated": it ends once the centers have come apart
     tries: int = 1  # from so many random starts, of which the one with the least training loss is kept
 
@@ -33,6 +35,10 @@ class Stage(Checked):
         require(self.tries >= 1, "tries", self.tries, "1 or more")
         server = self.tries == 1 or self.topology.is_server
         require(server, "tries", self.tries, "1 over a graph, where nobody could compare them")
+        hidden = self.privacy is None or (self.until == "rounds" and self.tries == 1)
+        require(
+            hidden, "privacy", "given", "none where clients tell what they see in the centers (until, tries)"
+        )
 
     def then(self, following: Stage) -> Stages:
         return Stages((self, following))

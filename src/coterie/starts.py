@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Literal
 
 from coterie.algorithms import FedAvg, FedSoft, OneShot, WeCFL
 from coterie.errors import require
@@ -39,7 +40,7 @@ def warm_up(stage: Stage) -> Stages:
 def clients(stage: Stage) -> Stages:
     """Clients are clustered first, by WeCFL, until its centers have come apart. A graph needs a server for that."""
     first = WeCFL(stage.algorithm.clusters(), represent="all")
-    return replace(stage, algorithm=first, rounds=spent(stage), topology=Server(), until="separated").then(
+    return replace(stage, algorithm=first, rounds=spent(stage), topology=Server(), until=_end(stage)).then(
         rest(stage, spent(stage))
     )
 
@@ -47,7 +48,7 @@ def clients(stage: Stage) -> Stages:
 def one_shot(stage: Stage) -> Stages:
     """Clients are clustered first, by k-FED on their first updates. A graph needs a server for that."""
     first = OneShot(stage.algorithm.clusters())
-    return replace(stage, algorithm=first, rounds=spent(stage), topology=Server(), until="separated").then(
+    return replace(stage, algorithm=first, rounds=spent(stage), topology=Server(), until=_end(stage)).then(
         rest(stage, spent(stage))
     )
 
@@ -55,7 +56,7 @@ def one_shot(stage: Stage) -> Stages:
 def soft(stage: Stage) -> Stages:
     """FedSoft first, until its centers have come apart; over a graph too, so with no server at all."""
     first = FedSoft(stage.algorithm.clusters())
-    return replace(stage, algorithm=first, rounds=spent(stage), until="separated").then(
+    return replace(stage, algorithm=first, rounds=spent(stage), until=_end(stage)).then(
         rest(stage, spent(stage))
     )
 
@@ -63,6 +64,11 @@ def soft(stage: Stage) -> Stages:
 def spent(stage: Stage) -> int:
     """The most rounds that a start takes."""
     return max(1, stage.rounds // SHARE)
+
+
+def _end(stage: Stage) -> Literal["rounds", "separated"]:
+    """Private clients do not tell what they see in the centers."""
+    return "separated" if stage.privacy is None else "rounds"
 
 
 def rest(stage: Stage, rounds: int) -> Stage:

@@ -11,6 +11,7 @@ from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from coterie import meters
+from coterie.accounting import account
 from coterie.cohort import Personal
 from coterie.federation import Points
 from coterie.scores import Scores
@@ -70,6 +71,9 @@ def summarise(simulation: Simulation, result: Result) -> dict[str, Any]:
         "traffic": simulation.traffic.named(),
         "megabytes": simulation.traffic.total() / 1e6,
     }
+    privacy = account(simulation.stages)
+    if privacy is not None:
+        summary["privacy"] = privacy
     summary["personal"] = _personal(simulation, result)
     if simulation.data.distributions and _has_centers(simulation):
         summary["centers"] = _centers(simulation, result)

@@ -10,7 +10,8 @@ return is exactly what crosses the wire. In a round, in this order:
     combine  at the listener   what was heard, into centers
 
 and, when models are wanted, `farewell` at the listener, then `importance`, `personal` and (once, at the end)
-`finish` at the client. A client that comes later has `onboard`.
+`finish` at the client. A client that comes later has `onboard`. What is told leaves a client through privacy.py, which
+needs `tells` and `received`.
 """
 
 from __future__ import annotations
@@ -80,6 +81,16 @@ class Algorithm(Checked):
     def farewell(self, state: State) -> Mail:
         """What clients are sent when they are to make their personal models."""
         return state.offer(centers=state.centers)
+
+    # under privacy
+
+    def tells(self, rounds: int) -> dict[str, int]:
+        """How often a client tells each field in so many rounds; what it only sends back does not count."""
+        return {"row": rounds, "size": rounds}
+
+    def received(self, offer: Mail, told: Fields) -> Tensor:
+        """What the model told began at, as the listener knows it: shaped as the model, (client, ..., width)."""
+        return offer.centers[:, 0]
 
     # at the client
 

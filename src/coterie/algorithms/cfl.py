@@ -104,6 +104,13 @@ class CFL(Algorithm):
             return None
         return leaves
 
+    # under privacy
+    def tells(self, rounds: int) -> dict[str, int]:
+        return {"update": rounds, "size": rounds}
+
+    def received(self, offer: Mail, told: Fields) -> Tensor:
+        return torch.zeros_like(told["update"])
+
     # at the client
     def train(self, cohort: Cohort, offer: Mail) -> Fields:
         return {"update": cohort.solve(offer.center) - offer.center, "size": cohort.sizes}

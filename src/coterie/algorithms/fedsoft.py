@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
@@ -20,6 +21,7 @@ class FedSoft(Algorithm):
 
     Told: the share of each cluster in my data and its size, every `refresh` rounds; my row, when drawn.
     Kept: my row, which is also my personal model.
+    Start: `clients` at a server; the paper's own is `random`, which it is over a graph.
     Choice: line 17 names no starting point; we start at the weighted center (`start="own"`: at my last row).
     Choice: eq. (6) normalises over the set that it is used to draw; we take all clients.
     Choice: over a graph everybody trains, anchored at its own centers, and a listener takes everyone heard,
@@ -47,6 +49,7 @@ class FedSoft(Algorithm):
 }"""
 
     soft: ClassVar[bool] = True
+    start_at_server: ClassVar[str] = "clients"
 
     @classmethod
     def as_published(cls, n_clusters: int, **settings: Any) -> Self:
@@ -93,6 +96,14 @@ class FedSoft(Algorithm):
     def combine(self, state: State, heard: Heard) -> State:
         weight = state.drawn[heard.clients] if heard.at_server else heard.share * heard.size[:, None]
         return state.update(centers=heard.mean("row", weight, otherwise=state.centers))  # line 18
+
+    # under privacy
+    def tells(self, rounds: int) -> dict[str, int]:
+        reports = math.ceil(rounds / self.refresh)
+        return {"row": rounds, "share": reports, "size": rounds + reports}
+
+    def received(self, offer: Mail, told: Fields) -> Tensor:
+        return mix_rows(offer.share, offer.centers)
 
     # at the client
     def report(self, cohort: Cohort, offer: Mail) -> Fields:

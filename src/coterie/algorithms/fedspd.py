@@ -21,6 +21,7 @@ class FedSPD(Algorithm):
     """Soft clusters with no server. Lin, Yağan & Joe-Wong, Algorithm 1.
 
     Told: the cluster I drew and its row. Kept: nothing but my data; my centers are my listener's.
+    Start: `soft` over a graph and `clients` at a server; the paper's own is `random`.
     Choice: all clients begin at common random centers, so that cluster s means the same to all.
     Choice: `align` files a row heard under the listener's center that it resembles most (section 6 names the
     cosine similarity, not the rule). It is off by default: from common centers there is nothing to align.
@@ -49,6 +50,8 @@ class FedSPD(Algorithm):
 }"""
 
     soft: ClassVar[bool] = True
+    start_at_server: ClassVar[str] = "clients"  # from random centers it may tell classes apart, not clusters
+    start_over_graph: ClassVar[str] = "soft"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -65,6 +68,13 @@ class FedSPD(Algorithm):
         own = label == drew[cohort.points.owner]  # the points of D_is
         training = cohort.training.times(self.first_times if cohort.moment.round == 0 else 1)
         return {"drew": drew, "row": cohort.solve(start, points=own, training=training, slot=drew)}  # line 15
+
+    # under privacy
+    def tells(self, rounds: int) -> dict[str, int]:
+        return {"drew": rounds, "row": rounds}
+
+    def received(self, offer: Mail, told: Fields) -> Tensor:
+        return offer.centers[torch.arange(len(offer)), told["drew"]]
 
     # at the listener
     def combine(self, state: State, heard: Heard) -> State:

@@ -45,6 +45,9 @@ class HardClusters(Algorithm):
 class ChosenByLoss(HardClusters):
     """A client chooses the center of least loss on its training data."""
 
+    start_at_server = "clients"  # from random centers, some are chosen by nobody
+    start_over_graph = "soft"
+
     def choose(self, cohort: Cohort, offer: Mail) -> Tensor:
         return least_loss(cohort, offer.centers)
 
@@ -77,6 +80,9 @@ class ClusteredByRow(HardClusters):
 
     def train(self, cohort: Cohort, offer: Mail) -> Fields:
         return {"row": cohort.solve(offer.center), "size": cohort.sizes}
+
+    def received(self, offer: Mail, told: Fields) -> Tensor:
+        return offer.center
 
     def importance(self, cohort: Cohort, offer: Mail) -> Tensor:
         return one_hot(offer.member, self.n_clusters).to(offer.center.dtype)

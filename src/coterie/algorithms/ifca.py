@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import torch
+from torch import Tensor
 
 from coterie.algorithms.hard import ChosenByLoss
 from coterie.cohort import Cohort
@@ -19,6 +20,7 @@ class IFCA(ChosenByLoss):
     Choice: clusters are averaged with equal weights as in the paper, where all clients have as many points.
     Choice: `averaging="gradient"` is one full-batch step per round, with the rate of the training.
     Over a graph every client has centers of its own.
+    Start: `clients` at a server and `soft` over a graph; the paper's own is `random`, or several of them.
     """
 
     averaging: Literal["model", "gradient"] = "model"  # rows trained as training says, or one full-batch step
@@ -50,6 +52,13 @@ class IFCA(ChosenByLoss):
             )
         row = cohort.solve(start, training=training, slot=choice)
         return {"choice": choice, "row": row, "size": cohort.sizes}
+
+    # under privacy
+    def tells(self, rounds: int) -> dict[str, int]:
+        return {"choice": rounds, "row": rounds, "size": rounds}
+
+    def received(self, offer: Mail, told: Fields) -> Tensor:
+        return offer.centers[torch.arange(len(offer)), told["choice"]]
 
     # at the listener
     def combine(self, state: State, heard: Heard) -> State:

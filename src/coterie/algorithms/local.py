@@ -29,6 +29,9 @@ class Local(Algorithm):
     def farewell(self, state: State) -> Mail:
         return state.offer()
 
+    def tells(self, rounds: int) -> dict[str, int]:
+        return {}
+
     def train(self, cohort: Cohort, offer: Mail) -> Fields:
         cohort.keep("row", cohort.solve(cohort.recall("row", cohort.initial)))
         return {}

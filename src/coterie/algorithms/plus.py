@@ -42,6 +42,10 @@ class FedAvgPlus(Algorithm):
     def personal(self, cohort: Cohort, offer: Mail) -> Personal:
         return Personal(offer.centers, self.importance(cohort, offer))
 
+    # under privacy
+    def received(self, offer: Mail, told: Fields) -> Tensor:
+        return offer.centers
+
     # at the listener
     def combine(self, state: State, heard: Heard) -> State:
         weight = heard.size if self.weights == "size" else heard.size.clamp(max=1)
