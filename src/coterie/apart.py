@@ -5,7 +5,6 @@ Slow and honest: what comes out equal here and in `simulate` leans on nothing th
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
@@ -18,9 +17,10 @@ from coterie.federation import Federation
 from coterie.listener import Heard, State
 from coterie.network import LOSSES, Network
 from coterie.rows import Build
+from coterie.selection import Answer
 from coterie.simulate import Result, Stage, Stages, begin, finite_only, hand_over, play_round
 from coterie.topology import Server
-from coterie.wire import Fields, Mail, Traffic
+from coterie.wire import Mail, Traffic
 
 SELF = torch.zeros(1, dtype=torch.long)  # a cohort of one has one client
 
@@ -32,12 +32,12 @@ class Apart:
     cohorts: list[Cohort]
 
     def report(self, algorithm: Algorithm, offer: Mail, moment: Moment) -> Mail:
-        return self._each(algorithm.report, offer, moment)
+        return self.tell(algorithm.report, offer, moment)
 
     def train(self, algorithm: Algorithm, offer: Mail, moment: Moment) -> Mail:
-        return self._each(algorithm.train, offer, moment)
+        return self.tell(algorithm.train, offer, moment)
 
-    def _each(self, answer: Callable[[Cohort, Mail], Fields], offer: Mail, moment: Moment) -> Mail:
+    def tell(self, answer: Answer, offer: Mail, moment: Moment) -> Mail:
         letters = []
         for i, client in enumerate(offer.clients.tolist()):
             received = Mail.from_bytes(SELF, [offer.to_bytes(i)])

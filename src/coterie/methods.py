@@ -53,6 +53,7 @@ class Origin:
 
     algorithm: Section
     topology: Section
+    participation: Section
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,8 @@ class Method:
             with saying(origin.topology):
                 stage.topology.check(len(ids))
                 stage.topology.describe(ids, seed)
+            with saying(origin.participation):
+                stage.participation.check(len(ids), stage.topology.is_server)
             with saying(origin.algorithm):
                 Stages((stage,)).check(len(ids))
         for pair, origin in zip(pairwise(self.stages), self.origins[1:], strict=True):
@@ -133,7 +136,7 @@ def _stage(layers: Layers, folder: Path) -> tuple[Stage, Origin]:
         topology=graph,
         participation=_make(Participation, participation),
     )
-    return stage, Origin(algorithm, origin)
+    return stage, Origin(algorithm, origin, participation)
 
 
 def _make(kind: type[Made], section: Section) -> Made:

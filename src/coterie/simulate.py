@@ -22,6 +22,7 @@ from coterie.network import LOSSES, Loss, Network
 from coterie.participation import Participation
 from coterie.rows import Build, Rows
 from coterie.scores import Scores
+from coterie.selection import Answer, invite
 from coterie.topology import Server, Topology
 from coterie.training import Training
 from coterie.wire import Mail, Traffic
@@ -61,6 +62,7 @@ class Stages(tuple[Stage, ...]):
                 raise CoterieError(f"a stage is {stage!r}; allowed is a Stage, an algorithm with its rounds")
             stage.topology.check(n_clients)
             stage.algorithm.check(n_clients, stage.topology)
+            stage.participation.check(n_clients, stage.topology.is_server)
         if len(self) > 1 and not all(stage.rounds for stage in self):
             raise CoterieError("a stage has 0 rounds; each of several stages needs 1 or more")
         for before, after in pairwise(self):
@@ -83,6 +85,8 @@ class Stages(tuple[Stage, ...]):
 class Clients(Protocol):
     """The other side of the wire: offers go in, what the clients tell comes out."""
 
+    def tell(self, answer: Answer, offer: Mail, moment: Moment) -> Mail: ...
+
     def report(self, algorithm: Algorithm, offer: Mail, moment: Moment) -> Mail: ...
 
     def train(self, algorithm: Algorithm, offer: Mail, moment: Moment) -> Mail: ...
@@ -94,13 +98,16 @@ class Together:
 
     cohort: Cohort
 
-    def report(self, algorithm: Algorithm, offer: Mail, moment: Moment) -> Mail:
-        return Mail(offer.clients, algorithm.report(self.cohort.take(offer.clients).when(moment), offer))
-
-    def train(self, algorithm: Algorithm, offer: Mail, moment: Moment) -> Mail:
+    def tell(self, answer: Answer, offer: Mail, moment: Moment) -> Mail:
         if not len(offer):
             return Mail(offer.clients, {})
-        return Mail(offer.clients, algorithm.train(self.cohort.take(offer.clients).when(moment), offer))
+        return Mail(offer.clients, answer(self.cohort.take(offer.clients).when(moment), offer))
+
+    def report(self, algorithm: Algorithm, offer: Mail, moment: Moment) -> Mail:
+        return self.tell(algorithm.report, offer, moment)
+
+    def train(self, algorithm: Algorithm, offer: Mail, moment: Moment) -> Mail:
+        return self.tell(algorithm.train, offer, moment)
 
 
 def play_round(
@@ -109,8 +116,8 @@ def play_round(
     """One round: the state after it, and the letters that arrived."""
     algorithm, moment = stage.algorithm, state.moment
     seed, round = moment.seed, moment.of_run
-    state = replace(state, invited=stage.participation.invited(state.keys, seed, round))
-    present = stage.participation.present(state.keys, seed, round)
+    state, sent = invite(stage.participation, algorithm, state, clients.tell, traffic)
+    present = state.invited & stage.participation.came(state.keys, seed, round)
     late = stage.participation.dropped(state.keys, seed, round)
     reports = None
     asked = algorithm.ask(state)
@@ -123,7 +130,7 @@ def play_round(
     if stage.topology.is_server:
         told = told.only(~late)
         for down in (asked, offer):
-            traffic.to_clients(down)
+            traffic.to_clients(down, sent)
         for up in (reports, told):
             traffic.to_server(up)
         return (algorithm.combine(state, Heard.by_server(told)) if len(told) else state), told
