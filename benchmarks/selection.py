@@ -77,7 +77,8 @@ def play(how: Participation, data: Federation, seed: int) -> dict[str, Any]:
             assert scores.accuracy is not None
             found["accuracy"][str(t)] = round(float(scores.accuracy), 4)
     own = run.test_scores(run.result().personal)
-    assert own is not None and own.accuracy is not None
+    assert own is not None
+    assert own.accuracy is not None
     found["std_over_clients"] = round(float(own.accuracy.std()), 4)
     return {**found, "megabytes": run.traffic.total() / 1e6}
 
@@ -102,7 +103,7 @@ def main() -> None:
     parser.add_argument("--number", type=int, default=10, help="how many seeds")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    runs = []
+    runs, source = [], provenance()
     for seed in range(options.seeds, options.seeds + options.number):
         data = two_classes_each(seed)
         for way, how in WAYS.items():
@@ -112,7 +113,7 @@ def main() -> None:
     print("\n".join(said))
     if options.out:
         options.out.parent.mkdir(parents=True, exist_ok=True)
-        report = {"provenance": provenance(), "runs": runs, "table": said}
+        report = {"provenance": source, "runs": runs, "table": said}
         options.out.write_text(json.dumps(report, indent=1) + "\n")
 
 

@@ -1,6 +1,6 @@
 """Clustered and personalised federated learning."""
 
-from coterie import algorithms
+from coterie import algorithms, recipes
 from coterie.algorithms import *  # noqa: F403
 from coterie.clustering import KFed
 from coterie.cohort import Personal
@@ -32,6 +32,7 @@ __all__ = [
     "Stages",
     "Training",
     "load",
+    "recipes",
     "run",
 ]
 __all__ += algorithms.__all__
