@@ -2,7 +2,8 @@
 
 scikit-learn's digits turned by 0, 90, 180 and 270 degrees, in place of MNIST; a client has images of one rotation
 (k' = 1) or, half and half, of two (k' = 2). The score is the mean over clients of the accuracy on their own held-out
-images. Compared are one model for all, IFCA, the recipe, and the recipe told the true clusters, which nobody has. Tune on seeds 0 to 99.
+images. Compared are one model for all, IFCA, the recipe, and the recipe told the true clusters, which nobody has.
+Tune on seeds 0 to 99.
 """
 
 from __future__ import annotations
