@@ -120,7 +120,7 @@ def table(runs: list[dict[str, Any]]) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=1000, help="the first seed")
-    parser.add_argument("--number", type=int, default=10, help="how many seeds")
+    parser.add_argument("--number", type=int, default=5, help="how many seeds")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     runs, source = [], provenance()
