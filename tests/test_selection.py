@@ -315,6 +315,15 @@ def test_what_cannot_be_meant_is_refused(how: dict[str, Any], message: str) -> N
         simulation(plan(how.pop("select", "loss"), **how))
 
 
+def test_more_clusters_than_means_are_refused_when_the_means_are_known() -> None:
+    one_each = from_arrays([(torch.full((3, 10), float(i)), torch.ones(3, 1)) for i in range(4)], 0.0)
+    stages = plan("loss-per-cluster", local_clusters=2, clusters=5, candidates=4)
+    with pytest.raises(
+        CoterieError, match=r"^clusters is 5; allowed is at most 4, the means that clients told"
+    ):
+        simulation(stages, one_each).step()
+
+
 @pytest.mark.parametrize("select", SELECTIONS)
 def test_over_a_graph_nobody_selects(select: str) -> None:
     stages = Stages((replace(plan(select)[0], topology=Graph("complete")),))

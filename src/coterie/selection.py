@@ -19,6 +19,7 @@ from coterie.algorithms.algorithm import Algorithm
 from coterie.chance import gumbel, mix
 from coterie.clustering import combine, local_clusters
 from coterie.cohort import Cohort, Moment
+from coterie.errors import require
 from coterie.listener import State
 from coterie.participation import Participation
 from coterie.wire import Fields, Mail, Traffic
@@ -103,6 +104,9 @@ def enrol(how: Participation, state: State, tell: Tell, traffic: Traffic) -> Sta
     if how.select != "loss-per-cluster":
         return state
     means = [each[np.isfinite(each).all(1)] for each in told.means.double().cpu().numpy()]
+    most = sum(map(len, means))
+    allowed = f"at most {most}, the means that clients told"
+    require(how.clusters is None or how.clusters <= most, "clusters", how.clusters, allowed)
     found = combine(means, how.clusters, random_state=_seed(state.moment))
     clusters = torch.zeros(state.n_clients, len(found.centers), dtype=torch.bool)
     for client, own in enumerate(found.clusters):
