@@ -111,6 +111,30 @@ def test_apart_is_as_together(name: str, place: str, lossy: bool) -> None:
     assert traffic == simulation.traffic
 
 
+SELECTED = [(name, "loss") for name in ALGORITHMS] + [
+    (name, select) for name in ("FedAvg", "FedSoft", "WeCFL") for select in ("size", "loss-per-cluster")
+]
+
+
+@pytest.mark.parametrize(("name", "select"), SELECTED)
+def test_selected_apart_is_as_together_and_resumed_as_never_stopped(name: str, select: str) -> None:
+    applies(name, "apart")
+    how = Participation(0.4, absent=0.2, select=select, candidates=8, clusters=3)  # type: ignore[arg-type]
+    plan = Stages((replace(stages(name, "server", rounds=4)[0], participation=how),))
+    simulation, together = play(plan, clients())
+    apart, traffic = run_apart(linear, clients(), plan, seed=3)
+    close(apart, together)
+    traffic.to_clients(simulation.stage.algorithm.farewell(simulation.state.for_everyone()))
+    assert traffic == simulation.traffic
+    first = Simulation(linear, clients(), plan, seed=3, dtype=F64, device=torch.device("cpu"))
+    first.step()
+    again = Simulation(linear, clients(), plan, seed=3, dtype=F64, device=torch.device("cpu"))
+    again.load(*first.save())
+    while not again.done:
+        again.step()
+    assert same_bits(again.result(final=True), together)
+
+
 @pytest.mark.parametrize(("name", "place"), CASES)
 def test_resumed_is_as_never_stopped(name: str, place: str) -> None:
     applies(name, "resume")

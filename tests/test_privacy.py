@@ -22,6 +22,7 @@ from coterie.chance import gaussian, mix
 from coterie.cohort import Cohort, Moment
 from coterie.data import digits, from_arrays, regressions
 from coterie.privacy import MODELS, clipped
+from coterie.selection import Answer
 from coterie.simulate import Simulation, Together
 from coterie.wire import Fields, Mail
 from tests.test_contracts import (
@@ -207,13 +208,8 @@ class Overheard(Together):
         super().__init__(cohort)
         self.letters: list[tuple[Mail, Mail]] = []
 
-    def report(self, algorithm: coterie.Algorithm, offer: Mail, moment: Moment) -> Mail:
-        told = super().report(algorithm, offer, moment)
-        self.letters.append((offer, told))
-        return told
-
-    def train(self, algorithm: coterie.Algorithm, offer: Mail, moment: Moment) -> Mail:
-        told = super().train(algorithm, offer, moment)
+    def tell(self, answer: Answer, offer: Mail, moment: Moment) -> Mail:
+        told = super().tell(answer, offer, moment)
         self.letters.append((offer, told))
         return told
 

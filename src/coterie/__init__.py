@@ -1,6 +1,6 @@
 """Clustered and personalised federated learning."""
 
-from coterie import algorithms
+from coterie import algorithms, recipes
 from coterie.algorithms import *  # noqa: F403
 from coterie.clustering import KFed
 from coterie.cohort import Personal
@@ -34,6 +34,7 @@ __all__ = [
     "Stages",
     "Training",
     "load",
+    "recipes",
     "run",
 ]
 __all__ += algorithms.__all__

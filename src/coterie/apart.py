@@ -5,9 +5,7 @@ Slow and honest: what comes out equal here and in `simulate` leans on nothing th
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -19,15 +17,14 @@ from coterie.cohort import Cohort, Memory, Moment, Personal
 from coterie.federation import Federation
 from coterie.listener import Heard, State
 from coterie.network import LOSSES, Network
-from coterie.privacy import leaving
+from coterie.privacy import private
 from coterie.rows import Build
+from coterie.selection import Answer
 from coterie.separation import look, separated
 from coterie.simulate import Result, begin, finite_only, first_centers, hand_over, look_around, play_round
 from coterie.stages import Course, Stage, Stages
 from coterie.topology import Server
-from coterie.wire import Fields, Mail, Traffic
-
-Answer = Callable[[Cohort, Mail], Fields]
+from coterie.wire import Mail, Traffic
 
 SELF = torch.zeros(1, dtype=torch.long)  # a cohort of one has one client
 
@@ -38,26 +35,13 @@ class Apart:
 
     cohorts: list[Cohort]
 
-    def report(self, algorithm: Algorithm, offer: Mail, moment: Moment) -> Mail:
-        return self._each(partial(_told, algorithm, algorithm.report), offer, moment)
-
-    def train(self, algorithm: Algorithm, offer: Mail, moment: Moment) -> Mail:
-        return self._each(partial(_told, algorithm, algorithm.train), offer, moment)
-
-    def look(self, offer: Mail) -> Mail:
-        return self._each(look, offer, Moment(0))
-
-    def _each(self, answer: Answer, offer: Mail, moment: Moment) -> Mail:
+    def tell(self, answer: Answer, offer: Mail, moment: Moment) -> Mail:
         letters = []
         for i, client in enumerate(offer.clients.tolist()):
             received = Mail.from_bytes(SELF, [offer.to_bytes(i)])
             told = answer(self.cohorts[client].when(moment), received)
             letters.append(Mail(SELF, told).to_bytes(0))
         return Mail.from_bytes(offer.clients, letters)
-
-
-def _told(algorithm: Algorithm, answer: Answer, cohort: Cohort, offer: Mail) -> Fields:
-    return leaving(algorithm, cohort, offer, answer(cohort, offer))
 
 
 def run_apart(
@@ -170,9 +154,11 @@ def _speak(algorithm: Algorithm, state: State, cohort: Cohort) -> tuple[State, M
     """A peer asks, plans and offers to itself, then trains: its letter to the neighbours, if it is fit to be heard."""
     itself = Apart([cohort])
     asked = algorithm.ask(state)
-    reports = None if asked is None else itself.report(algorithm, asked, state.moment)
+    reports = (
+        None if asked is None else itself.tell(private(algorithm, algorithm.report), asked, state.moment)
+    )
     state, offer = algorithm.plan(state, reports)
-    return state, finite_only(itself.train(algorithm, offer, state.moment))
+    return state, finite_only(itself.tell(private(algorithm, algorithm.train), offer, state.moment))
 
 
 def _listen(own: list[int], others: list[int], letters: dict[int, bytes]) -> Heard:

@@ -63,6 +63,7 @@ class Origin:
 
     algorithm: Section
     topology: Section
+    participation: Section
     privacy: Section
 
 
@@ -80,6 +81,8 @@ class Method:
             with saying(origin.topology):
                 stage.topology.check(len(ids))
                 stage.topology.describe(ids, seed)
+            with saying(origin.participation):
+                stage.participation.check(len(ids), stage.topology.is_server)
             with saying(origin.algorithm):
                 Stages((stage,)).check(len(ids))
         for pair, origin in zip(pairwise(self.stages), self.origins[1:], strict=True):
@@ -170,7 +173,7 @@ def _stage(layers: Layers, folder: Path) -> tuple[Stage, Origin]:
         tries=layers[-1][1].tries,
         privacy=_privacy(privacy),
     )
-    return stage, Origin(algorithm, origin, privacy)
+    return stage, Origin(algorithm, origin, participation, privacy)
 
 
 def _make(kind: type[Made], section: Section) -> Made:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from coterie.algorithms.algorithm import Algorithm
     from coterie.cohort import Cohort
     from coterie.rows import Rows
+    from coterie.selection import Answer
 
 log = logging.getLogger("coterie")
 
@@ -123,9 +124,14 @@ class Privacy(Checked):
         return torch.cat([rows, old.expand_as(tail) if self.buffers == "withheld" else tail], -1)
 
 
-def leaving(algorithm: Algorithm, cohort: Cohort, offer: Mail, told: Fields) -> Fields:
-    """What clients tell, as it leaves them."""
-    return told if cohort.privacy is None else cohort.privacy.protect(algorithm, cohort, offer, told)
+def private(algorithm: Algorithm, answer: Answer) -> Answer:
+    """What clients answer, as it leaves them."""
+
+    def leaving(cohort: Cohort, offer: Mail) -> Fields:
+        told = answer(cohort, offer)
+        return told if cohort.privacy is None else cohort.privacy.protect(algorithm, cohort, offer, told)
+
+    return leaving
 
 
 def clipped(rows: Tensor, began: Tensor, clip: float) -> Tensor:

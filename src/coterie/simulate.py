@@ -18,9 +18,10 @@ from coterie.errors import CoterieError
 from coterie.federation import Federation, Points
 from coterie.listener import Heard, State
 from coterie.network import LOSSES, Loss, Network
-from coterie.privacy import leaving, warn_of_buffers
+from coterie.privacy import private, warn_of_buffers
 from coterie.rows import Build, Rows
 from coterie.scores import Scores
+from coterie.selection import Answer, invite
 from coterie.separation import look, separated
 from coterie.stages import Course, Stage, Stages
 from coterie.topology import Server
@@ -34,11 +35,7 @@ PERTURB = 0.1  # how far centers are pushed from one model that starts them all,
 class Clients(Protocol):
     """The other side of the wire: offers go in, what the clients tell comes out."""
 
-    def report(self, algorithm: Algorithm, offer: Mail, moment: Moment) -> Mail: ...
-
-    def train(self, algorithm: Algorithm, offer: Mail, moment: Moment) -> Mail: ...
-
-    def look(self, offer: Mail) -> Mail: ...
+    def tell(self, answer: Answer, offer: Mail, moment: Moment) -> Mail: ...
 
 
 @dataclass
@@ -47,18 +44,10 @@ class Together:
 
     cohort: Cohort
 
-    def report(self, algorithm: Algorithm, offer: Mail, moment: Moment) -> Mail:
-        cohort = self.cohort.take(offer.clients).when(moment)
-        return Mail(offer.clients, leaving(algorithm, cohort, offer, algorithm.report(cohort, offer)))
-
-    def train(self, algorithm: Algorithm, offer: Mail, moment: Moment) -> Mail:
+    def tell(self, answer: Answer, offer: Mail, moment: Moment) -> Mail:
         if not len(offer):
             return Mail(offer.clients, {})
-        cohort = self.cohort.take(offer.clients).when(moment)
-        return Mail(offer.clients, leaving(algorithm, cohort, offer, algorithm.train(cohort, offer)))
-
-    def look(self, offer: Mail) -> Mail:
-        return Mail(offer.clients, look(self.cohort.take(offer.clients), offer))
+        return Mail(offer.clients, answer(self.cohort.take(offer.clients).when(moment), offer))
 
 
 def play_round(
@@ -67,21 +56,21 @@ def play_round(
     """One round: the state after it, and the letters that arrived."""
     algorithm, moment = stage.algorithm, state.moment
     seed, round = moment.seed, moment.of_run
-    state = replace(state, invited=stage.participation.invited(state.keys, seed, round))
-    present = stage.participation.present(state.keys, seed, round)
+    state, sent = invite(stage.participation, algorithm, state, clients.tell, traffic)
+    present = state.invited & stage.participation.came(state.keys, seed, round)
     late = stage.participation.dropped(state.keys, seed, round)
     reports = None
     asked = algorithm.ask(state)
     if asked is not None:
         asked = asked.only(present)
-        reports = clients.report(algorithm, asked, moment) if len(asked) else None
+        reports = clients.tell(private(algorithm, algorithm.report), asked, moment) if len(asked) else None
     state, offer = algorithm.plan(state, reports)
     offer = offer.only(present)
-    told = finite_only(clients.train(algorithm, offer, moment))
+    told = finite_only(clients.tell(private(algorithm, algorithm.train), offer, moment))
     if stage.topology.is_server:
         told = told.only(~late)
         for down in (asked, offer):
-            traffic.to_clients(down)
+            traffic.to_clients(down, sent)
         for up in (reports, told):
             traffic.to_server(up)
         return (algorithm.combine(state, Heard.by_server(told)) if len(told) else state), told
@@ -186,7 +175,7 @@ def look_around(state: State, clients: Clients, who: Tensor, traffic: Traffic) -
     Over a graph these few numbers are to be averaged by gossip; what that costs beside rows is left out.
     """
     offer = state.for_everyone().offer(centers=state.centers).take(who)
-    told = clients.look(offer)
+    told = clients.tell(look, offer, state.moment)
     if state.at_server:
         traffic.to_clients(offer)
         traffic.to_server(told)

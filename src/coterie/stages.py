@@ -35,10 +35,17 @@ class Stage(Checked):
         require(self.tries >= 1, "tries", self.tries, "1 or more")
         server = self.tries == 1 or self.topology.is_server
         require(server, "tries", self.tries, "1 over a graph, where nobody could compare them")
-        hidden = self.privacy is None or (self.until == "rounds" and self.tries == 1)
-        require(
-            hidden, "privacy", "given", "none where clients tell what they see in the centers (until, tries)"
-        )
+        self._check_private()
+
+    def _check_private(self) -> None:
+        """Whatever clients tell beside what the algorithm has them tell has no noise on it."""
+        if self.privacy is None:
+            return
+        allowed = "with privacy, which covers what the algorithm has clients tell and no more"
+        require(self.until == "rounds", "until", self.until, f"'rounds' {allowed}")
+        require(self.tries == 1, "tries", self.tries, f"1 {allowed}")
+        select = self.participation.select
+        require(select == "uniform", "participation.select", select, f"'uniform' {allowed}")
 
     def then(self, following: Stage) -> Stages:
         return Stages((self, following))
@@ -58,6 +65,7 @@ class Stages(tuple[Stage, ...]):
                 raise CoterieError(f"a stage is {stage!r}; allowed is a Stage, an algorithm with its rounds")
             stage.topology.check(n_clients)
             stage.algorithm.check(n_clients, stage.topology)
+            stage.participation.check(n_clients, stage.topology.is_server)
             first = number == 0 or stage.tries == 1
             require(first, "tries", stage.tries, "1 in a stage that starts from the centers of another")
         if len(self) > 1 and not all(stage.rounds for stage in self):

@@ -53,12 +53,22 @@ class Mail(Named):
             self if bool(mine.all()) else self.take(mine.nonzero()[:, 0])
         )  # as a rule all: nothing is copied
 
+    def beyond(self, sent: Mail | None) -> Mail:
+        """Without the fields that its clients have been sent already."""
+        if sent is None:
+            return self
+        sent = sent.take(torch.isin(sent.clients, self.clients).nonzero()[:, 0])
+        if not torch.equal(sent.clients, self.clients):
+            return self
+        old = {n for n, t in sent.fields.items() if n in self.fields and torch.equal(t, self.fields[n])}
+        return Mail(self.clients, {n: t for n, t in self.fields.items() if n not in old})
+
     def finite(self) -> Tensor:
         """(letter,) is all that it says finite?"""
         good = torch.ones(len(self), dtype=torch.bool, device=self.clients.device)
         for told in self.fields.values():
             if told.is_floating_point():
-                good &= told.isfinite().flatten(1).all(1)
+                good &= told.isfinite()[:, None].flatten(1).all(1)
         return good
 
     @property
@@ -94,7 +104,9 @@ class Traffic:
     multicast: int = 0  # between peers, each letter counted once however many hear it
     point_to_point: int = 0  # between peers, each letter counted once per neighbour that needs it
 
-    def to_clients(self, mail: Mail | None) -> None:
+    def to_clients(self, mail: Mail | None, sent: Mail | None = None) -> None:
+        """What clients have been `sent` before in a round is not counted again."""
+        mail = None if mail is None else mail.beyond(sent)
         if mail is not None and mail.fields:
             self.down += len(mail) * mail.letter_bytes
             self.messages += len(mail)
