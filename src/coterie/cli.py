@@ -1,4 +1,4 @@
-"""The command line: run, resume, compare, algorithms, cluster, onboard."""
+"""The command line: run, resume, choose-clusters, compare, algorithms, cluster, onboard."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ import logging
 import sys
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from coterie import __version__, clustering_files, onboarding, table, toml
+from coterie import __version__, clustering_files, curve, onboarding, table, toml
 from coterie.algorithms import ALGORITHMS
+from coterie.choice import Choice
+from coterie.choose import check_clustered, forget, is_clustered
 from coterie.clustering import KFed
 from coterie.compare import find, lines, measured
 from coterie.data.tables import Columns
@@ -22,8 +25,10 @@ from coterie.errors import CoterieError, require
 from coterie.experiment import Experiment, Prepared, load
 from coterie.methods import Method
 from coterie.progress import Watcher
+from coterie.results import Record
+from coterie.run import Watch
 from coterie.run import load as load_run
-from coterie.settings import Section, choose
+from coterie.settings import Section, choose, saying
 from coterie.store import Store, make_folder, write_whole
 
 app = typer.Typer(
@@ -105,7 +110,7 @@ def run(
     folder = out or Path("runs") / f"{asked.name}-{asked.seed}"
     prepared, text = asked.prepare(), asked.resolved()
     _make_room(asked, folder, again)
-    if asked.several:
+    if asked.several or asked.auto:
         make_folder(folder)
         write_whole(folder / "experiment.toml", text.encode())
     return _play(prepared, folder)
@@ -126,6 +131,50 @@ def _refuse_from_python(folder: Path, instead: str) -> None:
     path = Store(folder).experiment
     if path.is_file() and toml.read(path.read_text(encoding="utf-8"), str(folder)).get("made"):
         raise CoterieError(f"{folder} was made in Python; {instead}")
+
+
+@app.command("choose-clusters")
+def choose_clusters(
+    experiment: Annotated[Path, typer.Argument(help="A TOML file; its numbers of clusters do not matter.")],
+    least: Annotated[int | None, typer.Option(help="The fewest clusters to try; 1 if not given.")] = None,
+    most: Annotated[int | None, typer.Option(help="The most clusters to try; 8 if not given.")] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="A change, such as choosing.starts=4; may be repeated.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="In place of the file's seed.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="A folder for what is found; runs/NAME-SEED-clusters if not given.")
+    ] = None,
+    again: Annotated[
+        bool, typer.Option("--again", help="Start over in a folder that holds a choice.")
+    ] = False,
+) -> int:
+    """Choose the number of clusters, on training points that clients hold out."""
+    asked = load(experiment, set_ or (), seed)
+    given = {name: n for name, n in (("least", least), ("most", most)) if n is not None}
+    with saying(Section("", names={name: f"--{name}" for name in given})):
+        asked = replace(asked, choosing=replace(asked.choosing, **given))
+    methods = [m for m in asked.methods if is_clustered(type(m.stages[-1].algorithm))]
+    if not methods:
+        check_clustered(type(asked.methods[0].stages[-1].algorithm))
+    asked = replace(asked, methods=tuple(replace(method, auto=True) for method in methods))
+    folder = out or Path("runs") / f"{asked.name}-{asked.seed}-clusters"
+    prepared = asked.prepare()
+    stores = [_place(asked, folder, method) for method in methods]
+    if Store(folder).taken or any(store.taken for store in stores):
+        raise CoterieError(f"--out is '{folder}', which holds a run; allowed is another folder")
+    for store in stores if again else ():
+        forget(store.folder)
+    console = _console()
+    try:
+        with Watcher(console) as watcher:
+            for method, store in zip(methods, stores, strict=True):
+                _show(console, method, _choose(prepared, method, store.folder, watcher), store.folder)
+    except KeyboardInterrupt:
+        print("coterie: interrupted; the same command goes on", file=sys.stderr)
+        return INTERRUPTED
+    console.print(f"\nThe choice is in {folder}", markup=False, highlight=False, soft_wrap=True)
+    return 0
 
 
 @app.command()
@@ -244,6 +293,8 @@ def _make_room(experiment: Experiment, folder: Path, again: bool) -> None:
             f"--out is '{folder}', which already holds a run; allowed is another folder, --again to start over, "
             f"or `coterie resume {folder}`"
         )
+    for store in stores if again else ():
+        forget(store.folder)
     for label in _labels_of(folder):
         Store(folder / label).clear()
     for store in reversed(taken):
@@ -259,14 +310,63 @@ def _labels_of(folder: Path) -> list[str]:
         return []
 
 
+# choosing
+
+
+def _choose(prepared: Prepared, method: Method, folder: Path, watcher: Watcher) -> Choice:
+    bars: dict[int, Watch] = {}
+
+    def watch(clusters: int, record: Record, rounds: int) -> None:
+        if clusters not in bars:
+            bars[clusters] = watcher.method(f"{method.label}, n_clusters {clusters}", rounds)
+        bars[clusters](record, rounds)
+
+    return prepared.choose(method, folder, watch)
+
+
+def _show(console: Console, method: Method, choice: Choice, folder: Path | None = None) -> None:
+    """The table, the sentence, and where a folder is given the plot."""
+    console.print(table.chosen(choice))
+    console.print(f"{method.label}: {choice.why()}", markup=False, highlight=False, soft_wrap=True)
+    warn = logging.getLogger("coterie").warning
+    if choice.warning():
+        warn(choice.warning())
+    if folder is not None:
+        try:
+            curve.draw(choice, folder)
+        except CoterieError as problem:  # the table is there all the same
+            warn(str(problem))
+
+
+def _settle(prepared: Prepared, folder: Path, watcher: Watcher) -> Prepared:
+    """Choose every number of clusters that is "auto", then write down the experiment with the numbers."""
+    asked = prepared.experiment
+    if not asked.auto:
+        return prepared
+    methods = []
+    for method in asked.methods:
+        if method.auto:
+            choice = _choose(prepared, method, _place(asked, folder, method).folder, watcher)
+            _show(watcher.console, method, choice)
+            method = method.with_clusters(choice.n_clusters)
+        methods.append(method)
+    settled = replace(asked, methods=tuple(methods))
+    if not settled.several:
+        make_folder(folder / "clients")  # as a run that has begun
+    write_whole(folder / "experiment.toml", settled.resolved().encode())
+    return replace(prepared, experiment=settled)
+
+
 # playing
 
 
 def _play(prepared: Prepared, folder: Path) -> int:
     """All methods that are not finished, one after another; then the table."""
-    experiment, console = prepared.experiment, _console()
+    console = _console()
     try:
         with Watcher(console) as watcher:
+            prepared = _settle(prepared, folder, watcher)
+            experiment = prepared.experiment
             for method in experiment.methods:
                 store = _place(experiment, folder, method)
                 if not store.finished:
