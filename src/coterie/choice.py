@@ -14,11 +14,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from coterie import tried
 from coterie.checked import Checked
 from coterie.errors import CoterieError, require
 from coterie.store import make_folder, write_whole
+from coterie.tried import Tried
 
 JSON, CSV, PLOT = "choice.json", "choice.csv", "choice.png"
+CHANCE = 1.645  # standard errors: a one-sided test at 5 %. One client that fares badly makes 1, two make 1.4
 
 
 @dataclass(frozen=True)
@@ -46,17 +49,6 @@ class Choosing(Checked):
 
 
 @dataclass(frozen=True)
-class Tried:
-    """One number of clusters after its best start."""
-
-    n_clusters: int
-    losses: tuple[float, ...]  # (client,) on the points held out, of those clients that have any
-    training: float  # the mean over clients, on the points trained on
-    parameters: int  # numbers in all centers together
-    megabytes: float  # sent in all starts, the scores told included
-
-
-@dataclass(frozen=True)
 class Line:
     """What one number of clusters gives; losses are means over clients."""
 
@@ -80,45 +72,50 @@ class Choice:
     lines: tuple[Line, ...]
 
     @staticmethod
-    def among(tried: Sequence[Tried], gain: float) -> Choice:
+    def among(found: Sequence[Tried], gain: float) -> Choice:
         """The fewest clusters as good as the best."""
-        tried = sorted(tried, key=lambda one: one.n_clusters)
-        losses = torch.tensor([one.losses for one in tried], dtype=torch.float64)
-        found = compare(losses, gain)
-        at = int((found.excess <= found.allowed).nonzero()[0])
+        found = sorted(found, key=lambda one: one.n_clusters)
+        losses = torch.tensor([one.losses for one in found], dtype=torch.float64)
+        beside = compare(losses, gain)
+        at = int((beside.excess <= beside.allowed).nonzero()[0])
         lines = [
             Line(
                 one.n_clusters,
                 one.training,
                 float(losses[i].mean()),
                 float(standard_error(losses[i])),
-                float(found.excess[i]),
-                float(found.error[i]),
-                float(found.allowed[i]),
+                float(beside.excess[i]),
+                float(beside.error[i]),
+                float(beside.allowed[i]),
                 one.parameters,
                 one.megabytes,
                 i == at,
             )
-            for i, one in enumerate(tried)
+            for i, one in enumerate(found)
         ]
-        return Choice(tried[at].n_clusters, tuple(lines))
+        return Choice(found[at].n_clusters, tuple(lines))
 
     def why(self) -> str:
         """In a sentence."""
-        line = next(one for one in self.lines if one.chosen)
-        best = min(self.lines, key=lambda one: one.held_out_loss)
-        says = f"chosen: {_clusters(line.n_clusters)}, the fewest whose held-out loss ({line.held_out_loss:.4g}) "
-        if line is best:
-            return says + "nothing beats and fewer do not come near"
-        return (
-            says + f"is within {line.allowed:.2g} of the best ({best.held_out_loss:.4g}, {best.n_clusters})"
-        )
+        line, best = self._chosen(), min(self.lines, key=lambda one: one.held_out_loss)
+        says = f"{_are(line.n_clusters)} chosen: "
+        if line is not best:
+            return says + (
+                f"the fewest whose held-out loss, {line.held_out_loss:.4g}, is within {line.allowed:.2g} of the least, "
+                f"{best.held_out_loss:.4g} with {best.n_clusters}"
+            )
+        fewer = [one.held_out_loss for one in self.lines if one.n_clusters < line.n_clusters]
+        says += f"the held-out loss, {line.held_out_loss:.4g}, is the least"
+        return says + (f", and with fewer it is {min(fewer):.4g} or more" if fewer else "")
+
+    def _chosen(self) -> Line:
+        return next(line for line in self.lines if line.chosen)
 
     def warning(self) -> str | None:
         """The largest number tried may be too small."""
         last = self.lines[-1]
         if len(self.lines) > 1 and last.chosen:
-            return f"{_clusters(last.n_clusters)} are the most that were tried; more may be better still"
+            return f"{_are(last.n_clusters)} the most that were tried; more may be better still"
         return None
 
     def save(self, folder: Path) -> None:
@@ -137,6 +134,13 @@ class Choice:
         write_whole(folder / JSON, (json.dumps(told, indent=1) + "\n").encode())
 
 
+def forget(folder: Path) -> None:
+    """The choice in this folder and what was tried for it, and nothing else that lies there."""
+    tried.forget(folder)
+    for name in (JSON, CSV, PLOT):
+        (folder / name).unlink(missing_ok=True)
+
+
 @dataclass(frozen=True)
 class Compared:
     """Each number of clusters beside the best one."""
@@ -149,9 +153,9 @@ class Compared:
 def compare(losses: Tensor, gain: float) -> Compared:
     """Losses (number, client), fewest clusters first: how far is each from the best, and how far may it be?
 
-    One standard error, of the differences client by client, is chance: the one-standard-error rule of Breiman et al.
-    (1984). With many clients even the least gain is certain, and two centers of one distribution are a small ensemble,
-    which does gain a little: so a share `gain` of the best loss is allowed in any case.
+    What a one-sided test of the differences, client by client, would not find is chance. With many clients even the
+    least gain is certain, and two centers of one distribution are a small ensemble, which does gain a little: so a
+    share `gain` of the best loss is allowed in any case.
     """
     mean = losses.mean(1)
     best = int(mean.nan_to_num(torch.inf).argmin())
@@ -161,7 +165,7 @@ def compare(losses: Tensor, gain: float) -> Compared:
         )
     excess = mean - mean[best]
     error = standard_error(losses - losses[best]).nan_to_num(0.0)
-    return Compared(excess, error, error.clamp(min=gain * abs(float(mean[best]))))
+    return Compared(excess, error, (CHANCE * error).clamp(min=gain * abs(float(mean[best]))))
 
 
 def standard_error(values: Tensor) -> Tensor:
@@ -170,8 +174,8 @@ def standard_error(values: Tensor) -> Tensor:
     return values.std(-1) / n**0.5 if n > 1 else torch.zeros(values.shape[:-1], dtype=values.dtype)
 
 
-def _clusters(number: int) -> str:
-    return "1 cluster" if number == 1 else f"{number} clusters"
+def _are(number: int) -> str:
+    return "1 cluster is" if number == 1 else f"{number} clusters are"
 
 
 def _plain(line: Line) -> dict[str, Any]:

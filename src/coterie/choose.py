@@ -7,12 +7,12 @@ where. Test points play no part.
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import asdict, fields, replace
+from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -20,9 +20,10 @@ from torch import Tensor, nn
 
 from coterie.algorithms.algorithm import Algorithm
 from coterie.chance import id_keys, mix, uniform
-from coterie.choice import CSV, JSON, PLOT, Choice, Choosing, Tried
+from coterie.checked import fits
+from coterie.choice import Choice, Choosing
 from coterie.data import from_arrays
-from coterie.errors import CoterieError
+from coterie.errors import CoterieError, require
 from coterie.federation import Federation, Points
 from coterie.network import Loss
 from coterie.participation import Participation
@@ -30,13 +31,12 @@ from coterie.results import Record
 from coterie.rows import Build, factory
 from coterie.run import _device, _stages, described
 from coterie.simulate import Simulation, Stage, Stages
-from coterie.store import make_folder, write_whole
 from coterie.topology import Topology
 from coterie.training import Training
+from coterie.tried import Tried, place
 from coterie.wire import Mail
 
 Watch = Callable[[int, Record, int], None]  # the number of clusters, a round's record, rounds in all
-FOLDER = "tried"
 
 
 def choose_clusters(
@@ -55,28 +55,31 @@ def choose_clusters(
     device: torch.device | str | None = None,
     dtype: torch.dtype = torch.float32,
     watch: Watch | None = None,
+    experiment: str = "",
 ) -> Choice:
     """How many clusters `algorithm` should have; as in `coterie.run`, whatever n_clusters it is given.
 
-    With `out`, every number that was tried is kept in that folder, and the same call goes on from there.
+    With `out`, every number that was tried is kept in that folder, with a hash of the settings and of `experiment`,
+    whatever else describes them; the same call goes on from there.
     """
     choosing = choosing or Choosing()
+    require(fits(seed, int) and 0 <= seed < 2**63, "seed", seed, "a whole number from 0")
     stages = _stages(algorithm, rounds, training, topology, participation)
     check_clustered(type(stages[-1].algorithm))
     federation = data if isinstance(data, Federation) else from_arrays(data)
     numbers = choosing.numbers(len(federation))
     apart = hold_out(federation, choosing.held_out, seed)
-    build, place = factory(model), _device(device)
+    build, where = factory(model), _device(device)
 
     def start(clusters: int, number: int) -> Simulation:
         own = seed if number == 0 else int(mix(seed, "start", number) & (2**63 - 1))
         staged = with_clusters(stages, clusters)
-        return Simulation(build, apart, staged, seed=own, loss=loss, device=place, dtype=dtype)
+        return Simulation(build, apart, staged, seed=own, loss=loss, device=where, dtype=dtype)
 
     tried = []
     for clusters in numbers:
-        kept = None if out is None else Path(out) / FOLDER / f"{clusters}.json"
-        tried.append(_tried(clusters, choosing.starts, start, kept, watch))
+        kept = None if out is None else place(Path(out), clusters)
+        tried.append(_best_start(partial(start, clusters), choosing.starts, kept, experiment, watch))
     choice = Choice.among(tried, choosing.gain)
     if out is not None:
         choice.save(Path(out))
@@ -164,36 +167,29 @@ def smoothed(share: Tensor, sizes: Tensor) -> Tensor:
 # one number of clusters
 
 
-def _tried(
-    clusters: int,
-    starts: int,
-    start: Callable[[int, int], Simulation],
-    kept: Path | None,
-    watch: Watch | None,
+def _best_start(
+    start: Callable[[int], Simulation], starts: int, kept: Path | None, experiment: str, watch: Watch | None
 ) -> Tried:
-    """The best of several starts, computed or read from the file where it is kept."""
-    simulation = start(clusters, 0)
-    asked = hashlib.blake2b(f"{starts} {described(simulation)}".encode(), digest_size=8).hexdigest()
+    """Of several starts that of least held-out loss, computed or read from the file that keeps it."""
+    simulation = start(0)
+    text = f"{starts}\n{described(simulation)}\n{experiment}"
+    asked = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
     if kept is not None and kept.exists():
-        return _read(kept, asked)
-    best: Tried | None = None
-    sent = 0.0
+        return Tried.load(kept, asked)
+    scored = []
     for number in range(starts):
-        simulation = simulation if number == 0 else start(clusters, number)
-        _play(simulation, clusters, number, starts, watch)
-        one = _scored(simulation, clusters)
-        sent += one.megabytes
-        if best is None or _mean(one.losses) < _mean(best.losses):
-            best = one
-    assert best is not None
-    best = replace(best, megabytes=sent)
+        simulation = simulation if number == 0 else start(number)
+        _play(simulation, number, starts, watch)
+        scored.append(_scored(simulation))
+    best = min(scored, key=lambda one: fmean(one.losses))
+    best = replace(best, megabytes=sum(one.megabytes for one in scored))
     if kept is not None:
-        make_folder(kept.parent)
-        write_whole(kept, (json.dumps({"asked": asked, **asdict(best)}) + "\n").encode())
+        best.save(kept, asked)
     return best
 
 
-def _play(simulation: Simulation, clusters: int, number: int, starts: int, watch: Watch | None) -> None:
+def _play(simulation: Simulation, number: int, starts: int, watch: Watch | None) -> None:
+    clusters = simulation.stages[-1].algorithm.clusters()
     while not simulation.done:
         told = simulation.step()
         if watch is not None:
@@ -203,42 +199,23 @@ def _play(simulation: Simulation, clusters: int, number: int, starts: int, watch
             watch(clusters, record, starts * simulation.rounds)
 
 
-def _scored(simulation: Simulation, clusters: int) -> Tried:
+def _scored(simulation: Simulation) -> Tried:
     """What clients tell: a loss on the points held out, and one on those trained on."""
-    simulation.traffic.to_clients(simulation.stage.algorithm.farewell(simulation.state.for_everyone()))
+    assert simulation.test is not None
+    if simulation.stage.topology.is_server:
+        simulation.traffic.to_clients(simulation.stage.algorithm.farewell(simulation.state.for_everyone()))
     held_out, training = client_losses(simulation, simulation.test), client_losses(simulation)
     everyone = torch.arange(len(simulation.data))
     simulation.traffic.to_server(Mail(everyone, {"held_out": held_out, "training": training}))
-    assert simulation.test is not None
-    losses = held_out[simulation.test.sizes > 0].nan_to_num(torch.inf).tolist()
+    losses = [
+        float(held_out[i].nan_to_num(torch.inf)) for i in _by_id(simulation.data) if simulation.test.sizes[i]
+    ]
+    clusters = simulation.stage.algorithm.clusters()
     parameters = clusters * simulation.network.rows.n_parameters
-    megabytes = simulation.traffic.total() / 1e6
-    return Tried(clusters, tuple(losses), float(training.mean()), parameters, megabytes)
+    return Tried(
+        clusters, tuple(losses), float(training.mean()), parameters, simulation.traffic.total() / 1e6
+    )
 
 
-def forget(folder: Path) -> None:
-    """Remove an earlier choice from a folder, and nothing else that lies there."""
-    tried = folder / FOLDER
-    for old in (*tried.glob("*.json"), *(folder / name for name in (JSON, CSV, PLOT))):
-        old.unlink(missing_ok=True)
-    for emptied in (tried, folder):
-        with suppress(OSError):  # not empty, or not there
-            emptied.rmdir()
-
-
-def _mean(losses: Sequence[float]) -> float:
-    return sum(losses) / len(losses)
-
-
-def _read(kept: Path, asked: str) -> Tried:
-    try:
-        found = json.loads(kept.read_text())
-        if found.pop("asked") != asked:
-            raise CoterieError(
-                f"{kept} was made with other settings; allowed is another folder, or to start over"
-            )
-        return Tried(**{**found, "losses": tuple(found["losses"])})
-    except (OSError, ValueError, KeyError, TypeError) as problem:
-        if isinstance(problem, CoterieError):
-            raise
-        raise CoterieError(f"{kept} cannot be read ({problem}); allowed is to start over") from problem
+def _by_id(data: Federation) -> list[int]:
+    return sorted(range(len(data)), key=lambda i: data.ids[i])

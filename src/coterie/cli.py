@@ -14,21 +14,19 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from coterie import __version__, clustering_files, curve, onboarding, table, toml
+from coterie import __version__, clustering_files, onboarding, table, toml, tried
 from coterie.algorithms import ALGORITHMS
-from coterie.choice import Choice
-from coterie.choose import check_clustered, forget, is_clustered
+from coterie.choice import forget
+from coterie.choose import check_clustered, is_clustered
 from coterie.clustering import KFed
 from coterie.compare import find, lines, measured
 from coterie.data.tables import Columns
 from coterie.errors import CoterieError, require
 from coterie.experiment import Experiment, Prepared, load
-from coterie.methods import Method
 from coterie.progress import Watcher
-from coterie.results import Record
-from coterie.run import Watch
 from coterie.run import load as load_run
 from coterie.settings import Section, choose, saying
+from coterie.settle import choose_number, place, settle, show
 from coterie.store import Store, make_folder, write_whole
 
 app = typer.Typer(
@@ -160,7 +158,7 @@ def choose_clusters(
     asked = replace(asked, methods=tuple(replace(method, auto=True) for method in methods))
     folder = out or Path("runs") / f"{asked.name}-{asked.seed}-clusters"
     prepared = asked.prepare()
-    stores = [_place(asked, folder, method) for method in methods]
+    stores = [place(asked, folder, method) for method in methods]
     if Store(folder).taken or any(store.taken for store in stores):
         raise CoterieError(f"--out is '{folder}', which holds a run; allowed is another folder")
     for store in stores if again else ():
@@ -169,10 +167,11 @@ def choose_clusters(
     try:
         with Watcher(console) as watcher:
             for method, store in zip(methods, stores, strict=True):
-                _show(console, method, _choose(prepared, method, store.folder, watcher), store.folder)
+                show(console, method, choose_number(prepared, method, store.folder, watcher), store.folder)
     except KeyboardInterrupt:
         print("coterie: interrupted; the same command goes on", file=sys.stderr)
         return INTERRUPTED
+    write_whole(folder / "choice.toml", asked.resolved().encode())
     console.print(f"\nThe choice is in {folder}", markup=False, highlight=False, soft_wrap=True)
     return 0
 
@@ -279,25 +278,18 @@ def _number(name: str, given: str) -> int | None:
 # folders
 
 
-def _place(experiment: Experiment, folder: Path, method: Method) -> Store:
-    """One method is kept in the run's folder itself, several are kept below it."""
-    return Store(folder / method.label if experiment.several else folder)
-
-
 def _make_room(experiment: Experiment, folder: Path, again: bool) -> None:
     """Refuse a folder that holds a run, or forget that run."""
-    stores = [Store(folder), *(_place(experiment, folder, method) for method in experiment.methods)]
-    taken = [store for store in stores if store.taken]
+    stores = [Store(folder), *(place(experiment, folder, method) for method in experiment.methods)]
+    taken = [store for store in stores if store.taken or tried.any_in(store.folder)]
     if taken and not again:
         raise CoterieError(
             f"--out is '{folder}', which already holds a run; allowed is another folder, --again to start over, "
             f"or `coterie resume {folder}`"
         )
-    for store in stores if again else ():
+    old = [Store(folder / label) for label in _labels_of(folder)]
+    for store in (*old, *reversed(taken)):
         forget(store.folder)
-    for label in _labels_of(folder):
-        Store(folder / label).clear()
-    for store in reversed(taken):
         store.clear()
 
 
@@ -310,53 +302,6 @@ def _labels_of(folder: Path) -> list[str]:
         return []
 
 
-# choosing
-
-
-def _choose(prepared: Prepared, method: Method, folder: Path, watcher: Watcher) -> Choice:
-    bars: dict[int, Watch] = {}
-
-    def watch(clusters: int, record: Record, rounds: int) -> None:
-        if clusters not in bars:
-            bars[clusters] = watcher.method(f"{method.label}, n_clusters {clusters}", rounds)
-        bars[clusters](record, rounds)
-
-    return prepared.choose(method, folder, watch)
-
-
-def _show(console: Console, method: Method, choice: Choice, folder: Path | None = None) -> None:
-    """The table, the sentence, and where a folder is given the plot."""
-    console.print(table.chosen(choice))
-    console.print(f"{method.label}: {choice.why()}", markup=False, highlight=False, soft_wrap=True)
-    warn = logging.getLogger("coterie").warning
-    if choice.warning():
-        warn(choice.warning())
-    if folder is not None:
-        try:
-            curve.draw(choice, folder)
-        except CoterieError as problem:  # the table is there all the same
-            warn(str(problem))
-
-
-def _settle(prepared: Prepared, folder: Path, watcher: Watcher) -> Prepared:
-    """Choose every number of clusters that is "auto", then write down the experiment with the numbers."""
-    asked = prepared.experiment
-    if not asked.auto:
-        return prepared
-    methods = []
-    for method in asked.methods:
-        if method.auto:
-            choice = _choose(prepared, method, _place(asked, folder, method).folder, watcher)
-            _show(watcher.console, method, choice)
-            method = method.with_clusters(choice.n_clusters)
-        methods.append(method)
-    settled = replace(asked, methods=tuple(methods))
-    if not settled.several:
-        make_folder(folder / "clients")  # as a run that has begun
-    write_whole(folder / "experiment.toml", settled.resolved().encode())
-    return replace(prepared, experiment=settled)
-
-
 # playing
 
 
@@ -365,10 +310,10 @@ def _play(prepared: Prepared, folder: Path) -> int:
     console = _console()
     try:
         with Watcher(console) as watcher:
-            prepared = _settle(prepared, folder, watcher)
+            prepared = settle(prepared, folder, watcher)
             experiment = prepared.experiment
             for method in experiment.methods:
-                store = _place(experiment, folder, method)
+                store = place(experiment, folder, method)
                 if not store.finished:
                     begun = store.experiment.exists()
                     watch = watcher.method(method.label, sum(stage.rounds for stage in method.stages))
@@ -376,7 +321,7 @@ def _play(prepared: Prepared, folder: Path) -> int:
     except KeyboardInterrupt:
         print(f"coterie: interrupted; go on with `coterie resume {folder}`", file=sys.stderr)
         return INTERRUPTED
-    summaries = {m.label: _place(experiment, folder, m).summary() for m in experiment.methods}
+    summaries = {m.label: place(experiment, folder, m).summary() for m in experiment.methods}
     console.print(table.end_of_run({label: measured(one) for label, one in summaries.items()}))
     console.print(f"\nThe run is in {folder}", markup=False, highlight=False, soft_wrap=True)
     return 0

@@ -182,6 +182,7 @@ class Prepared:
                 device=device,
                 dtype=dtype,
                 watch=watch,
+                experiment=self.experiment.only(method.with_clusters(1)).resolved(),
             )
 
     def _place(self) -> tuple[torch.device | None, torch.dtype]:

@@ -91,7 +91,7 @@ def chosen(choice: Choice) -> Table:
             f"{line.allowed:.2g}",
         )
         mark = "chosen" if line.chosen else ""
-        table.add_row(str(line.n_clusters), *losses, str(line.parameters), f"{line.megabytes:.1f}", mark)
+        table.add_row(str(line.n_clusters), *losses, str(line.parameters), f"{line.megabytes:.3g}", mark)
     return table
 
 
