@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from coterie import ALGORITHMS, Algorithm, Graph, Participation, Training
+from coterie import ALGORITHMS, Algorithm, Choosing, Graph, Participation, Training
 from coterie.experiment import SOURCES, _File
 from coterie.explain import REQUIRED, Explained, explained
 from coterie.models import MODELS
@@ -41,6 +41,8 @@ KEYS = {  # in this order; an empty meaning is that of the source
     "name": "of the run's folder, `runs/NAME-SEED`; the file's name if not given",
     "seed": "of everything that is drawn",
     "rounds": "of every stage that does not say; 50 if nothing is said",
+    "clusters": "`n_clusters` of every algorithm that has it and does not say; `\"auto\"`, here or there: "
+    "[chosen](choosing-clusters.md)",
     "evaluate_every": "rounds between scores on held-out points; 0: none until the summary at the end",
     "checkpoint_every": "rounds between checkpoints",
     "dtype": "of the numbers computed with",
@@ -52,11 +54,12 @@ KEYS = {  # in this order; an empty meaning is that of the source
     "training": "see [Training](#training)",
     "topology": '`kind = "server"`, or a kind of [graph](#graph) and its settings',
     "participation": "see [Participation](#participation)",
+    "choosing": "see [Choosing](#choosing)",
     "label": "of the method, in tables and, where there are several, of its folder; else its algorithms' names",
     "stage": "`[[stage]]` tables, played one after another, each with `algorithm` and, where they differ, `rounds`, "
-    "`training`, `topology`, `participation`",
+    "`clusters`, `training`, `topology`, `participation`",
     "method": "`[[method]]` tables, played one by one and compared, each with `algorithm` or `[[method.stage]]` and, "
-    "where they differ, `label`, `rounds`, `training`, `topology`, `participation`",
+    "where they differ, `label`, `rounds`, `clusters`, `training`, `topology`, `participation`",
 }
 DATA = """## Data
 
@@ -123,7 +126,7 @@ def keys() -> list[str]:
 def settings() -> str:
     sized = {name: [r for r in explained(make) if r.default != REQUIRED] for name, make in MODELS.items()}
     parts = [SETTINGS_HEAD, "\n".join([FILE, *keys()])]
-    parts += [part(f"## {kind.__name__}", kind) for kind in (Training, Graph, Participation)]
+    parts += [part(f"## {kind.__name__}", kind) for kind in (Training, Graph, Participation, Choosing)]
     parts += [DATA, *(part(f"### {name}", make) for name, make in SOURCES.items())]
     parts += [MODEL, *(part(f"### {name}", make, sized[name]) for name, make in MODELS.items())]
     return "\n".join(parts)
