@@ -1,6 +1,6 @@
 """Is the number of clusters found? Ten problems, S from 2 to 6: `python benchmarks/choose.py --seeds 1000 --out FILE`.
 
-One method for all, 4 rounds of WeCFL and then 8 of FedEM, with the default settings of `Choosing`: S from 1 to 8, two
+One method for all, 4 rounds of WeCFL and then 12 of FedEM, with the default settings of `Choosing`: S from 1 to 8, two
 starts each. Problem i is drawn and run with seed SEEDS + i. Tune on seeds 0 to 99. `--methods` has every clustered
 algorithm choose on two of the problems instead.
 """
@@ -27,9 +27,9 @@ from coterie.data import digits, gaussians, regressions
 NEEDED = 8
 LINEAR = partial(nn.Linear, 10, 1)
 SOFTMAX = partial(nn.Linear, 10, 5)
-REGRESS = Training(rate=0.02, batch=10, epochs=2)
+REGRESS = Training(rate=0.02, batch=10, epochs=3)
 CLASSIFY = Training(rate=0.1, batch=10, epochs=2)
-DIGITS = Training(rate=0.1, batch=10, epochs=3)
+DIGITS = Training(rate=0.1, batch=10, epochs=5)
 
 
 def mlp() -> nn.Module:
@@ -65,21 +65,21 @@ BY_METHOD = (PROBLEMS[3], PROBLEMS[5])
 
 
 def default(training: Training) -> Stages:
-    return Stage(WeCFL(1), 4, training).then(Stage(FedEM(1), 8, training))
+    return Stage(WeCFL(1), 4, training).then(Stage(FedEM(1), 12, training))
 
 
 METHODS: dict[str, Callable[[Training], Stages]] = {
-    "WeCFL": lambda training: Stages((Stage(WeCFL(1), 12, training),)),
-    "FeSEM": lambda training: Stages((Stage(FeSEM(1), 12, training),)),
-    "WeCFL then IFCA": lambda t: Stage(WeCFL(1), 4, t).then(Stage(coterie.IFCA(1), 8, t)),
-    "WeCFL then HypCluster": lambda t: Stage(WeCFL(1), 4, t).then(Stage(HypCluster(1), 8, t)),
+    "WeCFL": lambda training: Stages((Stage(WeCFL(1), 16, training),)),
+    "FeSEM": lambda training: Stages((Stage(FeSEM(1), 16, training),)),
+    "WeCFL then IFCA": lambda t: Stage(WeCFL(1), 4, t).then(Stage(coterie.IFCA(1), 12, t)),
+    "WeCFL then HypCluster": lambda t: Stage(WeCFL(1), 4, t).then(Stage(HypCluster(1), 12, t)),
     "WeCFL then FedEM": default,
-    "WeCFL then FedSoft": lambda t: Stage(WeCFL(1), 4, t).then(Stage(FedSoft(1, pull=0.01), 8, t)),
-    "WeCFL then FedSPD": lambda t: Stage(WeCFL(1), 4, t).then(Stage(FedSPD(1), 8, t)),
-    "IFCA": lambda training: Stages((Stage(coterie.IFCA(1), 12, training),)),
-    "FedEM": lambda training: Stages((Stage(FedEM(1), 12, training),)),
-    "FedSoft": lambda training: Stages((Stage(FedSoft(1, pull=0.01), 12, training),)),
-    "FedSPD": lambda training: Stages((Stage(FedSPD(1), 12, training),)),
+    "WeCFL then FedSoft": lambda t: Stage(WeCFL(1), 4, t).then(Stage(FedSoft(1, pull=0.01), 12, t)),
+    "WeCFL then FedSPD": lambda t: Stage(WeCFL(1), 4, t).then(Stage(FedSPD(1), 12, t)),
+    "IFCA": lambda training: Stages((Stage(coterie.IFCA(1), 16, training),)),
+    "FedEM": lambda training: Stages((Stage(FedEM(1), 16, training),)),
+    "FedSoft": lambda training: Stages((Stage(FedSoft(1, pull=0.01), 16, training),)),
+    "FedSPD": lambda training: Stages((Stage(FedSPD(1), 16, training),)),
 }
 
 
@@ -94,6 +94,12 @@ def played(problem: Problem, stages: Stages, seed: int) -> dict[str, Any]:
         "seconds": round(time.perf_counter() - began, 1),
         "lines": [asdict(line) for line in choice.lines],
     }
+
+
+def verdict(runs: list[dict[str, Any]], needed: int | None) -> str:
+    found = sum(run["chosen"] == run["true"] for run in runs)
+    said = f"the true number is found in {found} of {len(runs)}"
+    return said if needed is None else f"{'ok ' if found >= needed else 'NOT'} {said}, {needed} are needed"
 
 
 def main() -> None:
@@ -113,16 +119,12 @@ def main() -> None:
         run = {"method": name, **played(problem, METHODS[name](problem.training), seed)}
         runs.append(run)
         print({key: value for key, value in run.items() if key != "lines"}, flush=True)
-    found = sum(run["chosen"] == run["true"] for run in runs)
-    said = f"the true number is found in {found} of {len(runs)}"
-    if not options.methods:
-        said = f"{'ok ' if found >= NEEDED else 'NOT'} {said}, {NEEDED} are needed"
+    said = verdict(runs, None if options.methods else NEEDED)
     print(said)
     if options.out:
         options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(
-            json.dumps({"provenance": source, "verdict": said, "runs": runs}, indent=1) + "\n"
-        )
+        report = {"provenance": source, "verdict": said, "runs": runs}
+        options.out.write_text(json.dumps(report, indent=1) + "\n")
 
 
 if __name__ == "__main__":
