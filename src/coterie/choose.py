@@ -33,7 +33,7 @@ from coterie.run import _device, _stages, described
 from coterie.simulate import Simulation, Stage, Stages
 from coterie.topology import Topology
 from coterie.training import Training
-from coterie.tried import Tried, place
+from coterie.tried import Tried, file_of
 from coterie.wire import Mail
 
 Watch = Callable[[int, Record, int], None]  # the number of clusters, a round's record, rounds in all
@@ -78,7 +78,7 @@ def choose_clusters(
 
     tried = []
     for clusters in numbers:
-        kept = None if out is None else place(Path(out), clusters)
+        kept = None if out is None else file_of(Path(out), clusters)
         tried.append(_best_start(partial(start, clusters), choosing.starts, kept, experiment, watch))
     choice = Choice.among(tried, choosing.gain)
     if out is not None:
@@ -127,7 +127,8 @@ def hold_out(data: Federation, share: float, seed: int) -> Federation:
         raise CoterieError(
             f"held_out is {share}, which holds out no point of any client; allowed is a larger share"
         )
-    order = torch.argsort(owner + uniform(key))  # by client, and within it by key
+    order = torch.argsort(uniform(key))
+    order = order[torch.argsort(owner[order], stable=True)]  # by client, and within it by key
     held = torch.zeros_like(owner, dtype=torch.bool)
     held[order[place < size[owner]]] = True
     return replace(data, train=_part(points, ~held), test=_part(points, held), distributions=())

@@ -49,7 +49,7 @@ class Tried:
         return tried
 
 
-def place(folder: Path, clusters: int) -> Path:
+def file_of(folder: Path, clusters: int) -> Path:
     return folder / FOLDER / f"{clusters}.json"
 
 
