@@ -41,7 +41,7 @@ KEYS = {  # in this order; an empty meaning is that of the source
     "name": "of the run's folder, `runs/NAME-SEED`; the file's name if not given",
     "seed": "of everything that is drawn",
     "rounds": "of every stage that does not say; 50 if nothing is said",
-    "clusters": "`n_clusters` of every algorithm that has it and does not say; `\"auto\"`, here or there: "
+    "clusters": '`n_clusters` of every algorithm that has it and does not say; `"auto"`, here or there: '
     "[chosen](choosing-clusters.md)",
     "evaluate_every": "rounds between scores on held-out points; 0: none until the summary at the end",
     "checkpoint_every": "rounds between checkpoints",
