@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from coterie import ALGORITHMS, Algorithm, Graph, Participation, Privacy, Training
+from coterie import ALGORITHMS, Algorithm, Choosing, Graph, Participation, Privacy, Training
 from coterie.experiment import SOURCES, _File
 from coterie.explain import REQUIRED, Explained, explained
 from coterie.models import MODELS
@@ -41,6 +41,8 @@ KEYS = {  # in this order; an empty meaning is that of the source
     "name": "of the run's folder, `runs/NAME-SEED`; the file's name if not given",
     "seed": "of everything that is drawn",
     "rounds": "of every stage that does not say; 50 if nothing is said",
+    "clusters": '`n_clusters` of every algorithm that has it and does not say; `"auto"`, here or there: '
+    "[chosen](choosing-clusters.md)",
     "start": "of a lone algorithm, or of the first stage: one of the [starts](starts.md); if not given, the "
     "algorithm's own choice, but `random` in a stage",
     "until": '`"separated"`: a stage ends ahead of its rounds, once its [centers have come apart](starts.md)',
@@ -57,11 +59,12 @@ KEYS = {  # in this order; an empty meaning is that of the source
     "topology": '`kind = "server"`, or a kind of [graph](#graph) and its settings',
     "participation": "see [Participation](#participation)",
     "privacy": 'see [Privacy](#privacy); `mechanism = "none"`: none, where the file has some',
+    "choosing": "see [Choosing](#choosing)",
     "label": "of the method, in tables and, where there are several, of its folder; else its algorithms' names",
     "stage": "`[[stage]]` tables, played one after another, each with `algorithm` and, where they differ, `rounds`, "
-    "`training`, `topology`, `participation`, `privacy`",
+    "`until`, `clusters`, `training`, `topology`, `participation`, `privacy`",
     "method": "`[[method]]` tables, played one by one and compared, each with `algorithm` or `[[method.stage]]` and, "
-    "where they differ, `label`, `rounds`, `training`, `topology`, `participation`, `privacy`",
+    "where they differ, `label`, `rounds`, `start`, `clusters`, `training`, `topology`, `participation`, `privacy`",
 }
 DATA = """## Data
 
@@ -130,7 +133,8 @@ def keys() -> list[str]:
 def settings() -> str:
     sized = {name: [r for r in explained(make) if r.default != REQUIRED] for name, make in MODELS.items()}
     parts = [SETTINGS_HEAD, "\n".join([FILE, *keys()])]
-    parts += [part(f"## {kind.__name__}", kind) for kind in (Training, Graph, Participation, Privacy)]
+    kinds = (Training, Graph, Participation, Privacy, Choosing)
+    parts += [part(f"## {kind.__name__}", kind) for kind in kinds]
     parts += [DATA, *(part(f"### {name}", make) for name, make in SOURCES.items())]
     parts += [MODEL, *(part(f"### {name}", make, sized[name]) for name, make in MODELS.items())]
     return "\n".join(parts)

@@ -2,6 +2,8 @@
 
 from coterie import algorithms, recipes
 from coterie.algorithms import *  # noqa: F403
+from coterie.choice import Choice, Choosing
+from coterie.choose import choose_clusters
 from coterie.clustering import KFed
 from coterie.cohort import Personal
 from coterie.errors import CoterieError
@@ -18,6 +20,8 @@ from coterie.training import Training
 __version__ = "0.1.0"
 
 __all__ = [
+    "Choice",
+    "Choosing",
     "CoterieError",
     "Federation",
     "Graph",
@@ -33,6 +37,7 @@ __all__ = [
     "Stage",
     "Stages",
     "Training",
+    "choose_clusters",
     "load",
     "recipes",
     "run",

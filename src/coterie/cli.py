@@ -1,4 +1,4 @@
-"""The command line: run, resume, compare, algorithms, cluster, onboard."""
+"""The command line: run, resume, choose-clusters, compare, algorithms, cluster, onboard."""
 
 from __future__ import annotations
 
@@ -7,23 +7,26 @@ import logging
 import sys
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from coterie import __version__, clustering_files, onboarding, table, toml
+from coterie import __version__, clustering_files, onboarding, table, toml, tried
 from coterie.algorithms import ALGORITHMS
+from coterie.choice import forget
+from coterie.choose import check_clustered, is_clustered
 from coterie.clustering import KFed
 from coterie.compare import find, lines, measured
 from coterie.data.tables import Columns
 from coterie.errors import CoterieError, require
 from coterie.experiment import Experiment, Prepared, load
-from coterie.methods import Method
 from coterie.progress import Watcher
 from coterie.run import load as load_run
-from coterie.settings import Section, choose
+from coterie.settings import Section, choose, saying
+from coterie.settle import choose_number, place, settle, show
 from coterie.stages import Course
 from coterie.store import Store, make_folder, write_whole
 
@@ -106,7 +109,7 @@ def run(
     folder = out or Path("runs") / f"{asked.name}-{asked.seed}"
     prepared, text = asked.prepare(), asked.resolved()
     _make_room(asked, folder, again)
-    if asked.several:
+    if asked.several or asked.auto:
         make_folder(folder)
         write_whole(folder / "experiment.toml", text.encode())
     return _play(prepared, folder)
@@ -127,6 +130,51 @@ def _refuse_from_python(folder: Path, instead: str) -> None:
     path = Store(folder).experiment
     if path.is_file() and toml.read(path.read_text(encoding="utf-8"), str(folder)).get("made"):
         raise CoterieError(f"{folder} was made in Python; {instead}")
+
+
+@app.command("choose-clusters")
+def choose_clusters(
+    experiment: Annotated[Path, typer.Argument(help="A TOML file; its numbers of clusters do not matter.")],
+    least: Annotated[int | None, typer.Option(help="The fewest clusters to try; 1 if not given.")] = None,
+    most: Annotated[int | None, typer.Option(help="The most clusters to try; 8 if not given.")] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="A change, such as choosing.starts=4; may be repeated.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="In place of the file's seed.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="A folder for what is found; runs/NAME-SEED-clusters if not given.")
+    ] = None,
+    again: Annotated[
+        bool, typer.Option("--again", help="Start over in a folder that holds a choice.")
+    ] = False,
+) -> int:
+    """Choose the number of clusters, on training points that clients hold out."""
+    asked = load(experiment, set_ or (), seed)
+    given = {name: n for name, n in (("least", least), ("most", most)) if n is not None}
+    with saying(Section("", names={name: f"--{name}" for name in given})):
+        asked = replace(asked, choosing=replace(asked.choosing, **given))
+    methods = [m for m in asked.methods if is_clustered(type(m.stages[-1].algorithm))]
+    if not methods:
+        check_clustered(type(asked.methods[0].stages[-1].algorithm))
+    asked = replace(asked, methods=tuple(replace(method, auto=True) for method in methods))
+    folder = out or Path("runs") / f"{asked.name}-{asked.seed}-clusters"
+    prepared = asked.prepare()
+    stores = [place(asked, folder, method) for method in methods]
+    if Store(folder).taken or any(store.taken for store in stores):
+        raise CoterieError(f"--out is '{folder}', which holds a run; allowed is another folder")
+    for store in stores if again else ():
+        forget(store.folder)
+    console = _console()
+    try:
+        with Watcher(console) as watcher:
+            for method, store in zip(methods, stores, strict=True):
+                show(console, method, choose_number(prepared, method, store.folder, watcher), store.folder)
+    except KeyboardInterrupt:
+        print("coterie: interrupted; the same command goes on", file=sys.stderr)
+        return INTERRUPTED
+    write_whole(folder / "choice.toml", asked.resolved().encode())
+    console.print(f"\nThe choice is in {folder}", markup=False, highlight=False, soft_wrap=True)
+    return 0
 
 
 @app.command()
@@ -232,23 +280,18 @@ def _number(name: str, given: str) -> int | None:
 # folders
 
 
-def _place(experiment: Experiment, folder: Path, method: Method) -> Store:
-    """One method is kept in the run's folder itself, several are kept below it."""
-    return Store(folder / method.label if experiment.several else folder)
-
-
 def _make_room(experiment: Experiment, folder: Path, again: bool) -> None:
     """Refuse a folder that holds a run, or forget that run."""
-    stores = [Store(folder), *(_place(experiment, folder, method) for method in experiment.methods)]
-    taken = [store for store in stores if store.taken]
+    stores = [Store(folder), *(place(experiment, folder, method) for method in experiment.methods)]
+    taken = [store for store in stores if store.taken or tried.any_in(store.folder)]
     if taken and not again:
         raise CoterieError(
             f"--out is '{folder}', which already holds a run; allowed is another folder, --again to start over, "
             f"or `coterie resume {folder}`"
         )
-    for label in _labels_of(folder):
-        Store(folder / label).clear()
-    for store in reversed(taken):
+    old = [Store(folder / label) for label in _labels_of(folder)]
+    for store in (*old, *reversed(taken)):
+        forget(store.folder)
         store.clear()
 
 
@@ -266,11 +309,13 @@ def _labels_of(folder: Path) -> list[str]:
 
 def _play(prepared: Prepared, folder: Path) -> int:
     """All methods that are not finished, one after another; then the table."""
-    experiment, console = prepared.experiment, _console()
+    console = _console()
     try:
         with Watcher(console) as watcher:
+            prepared = settle(prepared, folder, watcher)
+            experiment = prepared.experiment
             for method in experiment.methods:
-                store = _place(experiment, folder, method)
+                store = place(experiment, folder, method)
                 if not store.finished:
                     begun = store.experiment.exists()
                     watch = watcher.method(method.label, Course(method.stages).planned)
@@ -278,7 +323,7 @@ def _play(prepared: Prepared, folder: Path) -> int:
     except KeyboardInterrupt:
         print(f"coterie: interrupted; go on with `coterie resume {folder}`", file=sys.stderr)
         return INTERRUPTED
-    summaries = {m.label: _place(experiment, folder, m).summary() for m in experiment.methods}
+    summaries = {m.label: place(experiment, folder, m).summary() for m in experiment.methods}
     console.print(table.end_of_run({label: measured(one) for label, one in summaries.items()}))
     for label, summary in summaries.items():
         if "privacy" in summary:

@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
@@ -15,6 +15,9 @@ import torch
 from pydantic import Field
 
 from coterie import data, models, toml
+from coterie.choice import Choice, Choosing
+from coterie.choose import Watch as WatchChoosing
+from coterie.choose import choose_clusters
 from coterie.errors import CoterieError, require
 from coterie.federation import Federation
 from coterie.methods import (
@@ -56,6 +59,7 @@ class _File(MethodTable):
     threads: Annotated[int, Field(ge=1)] | None = None  # of the CPU; for small models 1 is fastest
     data: Table
     model: Table
+    choosing: Table = field(default_factory=dict)
     method: tuple[Table, ...] = ()
 
 
@@ -74,6 +78,12 @@ class Experiment:
     model: Table  # with "name"
     methods: tuple[Method, ...]
     several: bool  # was it written as a list of methods?
+    choosing: Choosing = field(default_factory=Choosing)  # how, where a number of clusters is "auto"
+
+    @property
+    def auto(self) -> bool:
+        """Is a number of clusters still to be chosen?"""
+        return any(method.auto for method in self.methods)
 
     def only(self, method: Method) -> Experiment:
         return replace(self, methods=(method,), several=False)
@@ -84,6 +94,8 @@ class Experiment:
         table = spell({key: getattr(self, key) for key in plain}, parameters(_File))
         table["data"] = spell(self.data, {"source": Setting(str), **_source_settings(self.data["source"])})
         table["model"] = spell(self.model, dict.fromkeys(self.model, Setting(Any, None)))
+        if self.auto:
+            table["choosing"] = asdict(self.choosing)
         methods = [spelled_method(method) for method in self.methods]
         return toml.write({**table, **({"method": methods} if self.several else methods[0])})
 
@@ -113,6 +125,9 @@ class Experiment:
             method.check(federation.ids, self.seed)
         cuda = self.device != "cuda" or torch.cuda.is_available()
         require(cuda, "device", self.device, "'cpu' or 'auto', as this machine has no CUDA device")
+        if self.auto:
+            with saying(Section("choosing")):
+                self.choosing.numbers(len(federation))
         prepared = Prepared(self, federation, self.factory(federation))
         with saying(Section("model", self.model)), _threads(self.threads):
             prepared.simulation(self.methods[0])  # which looks whether the model fits the data
@@ -134,6 +149,8 @@ class Prepared:
 
     def play(self, method: Method, out: Path, *, resume: bool = False, watch: Watch | None = None) -> Run:
         """Run one method in its folder."""
+        if method.auto:
+            raise CoterieError(f"{method.label}: how many clusters is 'auto'; choose a number first")
         device, dtype = self._place()
         with _threads(self.experiment.threads):
             return run(
@@ -149,6 +166,23 @@ class Prepared:
                 checkpoint_every=self.experiment.checkpoint_every,
                 watch=watch,
                 experiment=self.experiment.only(method).resolved(),
+            )
+
+    def choose(self, method: Method, out: Path, watch: WatchChoosing | None = None) -> Choice:
+        """How many clusters a method should have; what was tried is kept in the folder."""
+        device, dtype = self._place()
+        with _threads(self.experiment.threads), saying(Section("choosing")):
+            return choose_clusters(
+                self.build,
+                self.federation,
+                method.stages,
+                choosing=self.experiment.choosing,
+                seed=self.experiment.seed,
+                out=out,
+                device=device,
+                dtype=dtype,
+                watch=watch,
+                experiment=self.experiment.only(method.with_clusters(1)).resolved(),
             )
 
     def _place(self) -> tuple[torch.device | None, torch.dtype]:
@@ -207,7 +241,14 @@ def parse(table: Table, name: str = "experiment", folder: Path | str = ".") -> E
         model=_model(Section("model", file.model), folder),
         methods=methods,
         several=bool(file.method),
+        choosing=_choosing(Section("choosing", file.choosing)),
     )
+
+
+def _choosing(section: Section) -> Choosing:
+    section = check(section, parameters(Choosing))
+    with saying(section):
+        return Choosing(**section.values)
 
 
 # data and model

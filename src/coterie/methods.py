@@ -14,10 +14,11 @@ from pydantic import Field
 from coterie import accounting
 from coterie.algorithms import ALGORITHMS, Algorithm
 from coterie.checked import NONE
+from coterie.choose import check_clustered, is_clustered, with_clusters
 from coterie.errors import CoterieError, require
 from coterie.participation import Participation
 from coterie.privacy import Privacy
-from coterie.settings import Section, Table, check, choose, parameters, saying, spell
+from coterie.settings import Section, Setting, Table, check, choose, parameters, saying, spell
 from coterie.stages import Stage, Stages
 from coterie.starts import started
 from coterie.topology import Graph, Kind, Server, Topology
@@ -27,7 +28,10 @@ ROUNDS = 50  # where nothing is said, as in `coterie.run`
 _FOLDER_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9 ._+-]{0,78}[A-Za-z0-9_+-])?")
 _FOLDER_NAMES = "up to 80 letters, digits, spaces and . _ + -, that can be the name of a folder"
 
+AUTO, UNKNOWN = "auto", 2  # the number of clusters is to be chosen, and what stands there until it is
+
 Count = Annotated[int, Field(ge=0)]
+Clusters = Annotated[int, Field(ge=1)] | Literal["auto"]
 Made = TypeVar("Made")
 
 
@@ -36,11 +40,10 @@ class PartTable:
     """What a stage may say; a method says it for all its stages, and the file for all methods."""
 
     rounds: Count | None = None
-    start: str | None = (
-        None  # how the centers come apart; none: as the algorithm chooses, or random in a stage
-    )
+    start: str | None = None  # none: as the algorithm chooses, or random in a stage
     until: Literal["rounds", "separated"] = "rounds"
     tries: Annotated[int, Field(ge=1)] = 1
+    clusters: Clusters | None = None
     algorithm: Table = field(default_factory=dict)
     training: Table = field(default_factory=dict)
     topology: Table = field(default_factory=dict)
@@ -74,6 +77,10 @@ class Method:
     label: str
     stages: Stages
     origins: tuple[Origin, ...] = field(compare=False, repr=False)
+    auto: bool = False  # is the number of clusters still to be chosen?
+
+    def with_clusters(self, clusters: int) -> Method:
+        return replace(self, stages=with_clusters(self.stages, clusters), auto=False)
 
     def check(self, ids: Sequence[str], seed: int) -> None:
         """Refuse what could not run with these clients; graphs are drawn to see that they connect."""
@@ -127,10 +134,10 @@ def stages_of(outer: Layers, prefix: str, part: MethodTable, folder: Path) -> Me
     if label is None:
         label = "+".join(stage.algorithm.title() for stage, _ in made)
     check_folder_name(f"{prefix}label", label)
-    first, origin = made[0]
-    begun = _begun(first, layers, lone=not part.stage)
-    stages = [*begun, *(stage for stage, _ in made[1:])]
-    return Method(label, Stages(stages), (*(origin for _ in begun), *(other for _, other in made[1:])))
+    origins = tuple(origin for _, origin in made)
+    begun = _begun(made[0][0], layers, lone=not part.stage)
+    stages = Stages((*begun, *(stage for stage, _ in made[1:])))
+    return Method(label, stages, (*origins[:1] * (len(begun) - 1), *origins), _is_auto(origins))
 
 
 def _begun(first: Stage, layers: Sequence[Layers], lone: bool) -> Stages:
@@ -144,6 +151,18 @@ def _begun(first: Stage, layers: Sequence[Layers], lone: bool) -> Stages:
     start = (given[-1] if given else None) if lone else inner.start or "random"
     with saying(Section(prefix[:-1])):
         return started(first, start)
+
+
+def _is_auto(origins: Sequence[Origin]) -> bool:
+    """Is the number of clusters to be chosen? All stages must agree on that."""
+    sections = [origin.algorithm for origin in origins if "n_clusters" in origin.algorithm.values]
+    auto = any(section.values["n_clusters"] == AUTO for section in sections)
+    for section in sections if auto else ():
+        given = section.values["n_clusters"]
+        require(
+            given == AUTO, section.name("n_clusters"), given, f"{AUTO!r}, as another stage of the method has"
+        )
+    return auto
 
 
 def _stage(layers: Layers, folder: Path) -> tuple[Stage, Origin]:
@@ -161,7 +180,7 @@ def _stage(layers: Layers, folder: Path) -> tuple[Stage, Origin]:
         privacy = privacy.over(f"{prefix}privacy", part.privacy, replacing=old)
     if "steps" in training.values:  # a length in steps takes the place of the one in epochs
         training.values.setdefault("epochs", "none")
-    algorithm, kind = _algorithm(Section(f"{layers[-1][0]}algorithm", layers[-1][1].algorithm))
+    algorithm, kind = _algorithm(_clustered(layers))
     graph, origin = _topology(topology, folder)
     stage = Stage(
         algorithm=kind,
@@ -189,11 +208,32 @@ def _privacy(section: Section) -> Privacy | None:
     return _make(Privacy, section)
 
 
+def _clustered(layers: Layers) -> Section:
+    """The algorithm's table, with the number of clusters from further out where it does not say."""
+    prefix, part = layers[-1]
+    section = Section(f"{prefix}algorithm", part.algorithm)
+    kind = ALGORITHMS[choose(section, "name", ALGORITHMS)]
+    if is_clustered(kind):
+        said = [(outer, one.clusters) for outer, one in layers if one.clusters is not None]
+        if said and "n_clusters" not in section.values:
+            outer, number = said[-1]
+            values, names = {**section.values, "n_clusters": number}, {"n_clusters": f"{outer}clusters"}
+            section = replace(section, values=values, names=names)
+    elif part.clusters is not None or part.algorithm.get("n_clusters") == AUTO:
+        with saying(section):
+            check_clustered(kind)
+    return section
+
+
 def _algorithm(section: Section) -> tuple[Section, Algorithm]:
     kind = ALGORITHMS[choose(section, "name", ALGORITHMS)]
-    section = check(section.without("name"), parameters(kind), also=("name",))
+    known = parameters(kind)
+    if is_clustered(kind):
+        known["n_clusters"] = Setting(int | Literal["auto"], known["n_clusters"].default)
+    section = check(section.without("name"), known, also=("name",))
+    auto = {"n_clusters": UNKNOWN} if section.values.get("n_clusters") == AUTO else {}
     with saying(section):
-        return section, kind(**section.values)
+        return section, kind(**{**section.values, **auto})
 
 
 def _topology(section: Section, folder: Path) -> tuple[Topology, Section]:
@@ -229,18 +269,21 @@ def check_folder_name(key: str, name: str) -> None:
 
 
 def spelled_method(method: Method) -> Table:
-    stages = [_spelled_stage(stage) for stage in method.stages]
+    stages = [_spelled_stage(stage, method.auto) for stage in method.stages]
     lone = {"start": "random", **stages[0]}
     return {"label": method.label, **(lone if len(stages) == 1 else {"stage": stages})}
 
 
-def _spelled_stage(stage: Stage) -> Table:
+def _spelled_stage(stage: Stage, auto: bool) -> Table:
     topology = {"kind": "server"} if isinstance(stage.topology, Server) else _spelled(stage.topology)
+    algorithm = {"name": stage.algorithm.title(), **_spelled(stage.algorithm)}
+    if auto and "n_clusters" in algorithm:
+        algorithm["n_clusters"] = AUTO
     return {
         "rounds": stage.rounds,
         "until": stage.until,
         "tries": stage.tries,
-        "algorithm": {"name": stage.algorithm.title(), **_spelled(stage.algorithm)},
+        "algorithm": algorithm,
         "training": _spelled(stage.training),
         "topology": topology,
         "participation": _spelled(stage.participation),

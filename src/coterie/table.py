@@ -11,6 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from coterie.algorithms import Algorithm
+from coterie.choice import Choice
 from coterie.compare import Line, Numbers
 from coterie.explain import REQUIRED, explained
 from coterie.onboarding import Onboarded
@@ -62,6 +63,35 @@ def onboarded(found: Onboarded) -> Table:
         table.add_column(heading, justify="right")
     for s, share in enumerate(found.importance):
         table.add_row(str(s), f"{share:.3f}", f"{found.losses[s]:.4g}" if found.losses else _ABSENT)
+    return table
+
+
+def chosen(choice: Choice) -> Table:
+    """A line per number of clusters."""
+    legend = (
+        "losses: mean over clients ± standard error; excess: of the held-out loss over the least, ± its error"
+    )
+    table = Table(box=SIMPLE_HEAD, show_edge=False, caption=legend, caption_justify="left")
+    for heading in (
+        "clusters",
+        "training loss",
+        "held-out loss",
+        "excess",
+        "allowed",
+        "parameters",
+        "MB sent",
+        "",
+    ):
+        table.add_column(heading, justify="right")
+    for line in choice.lines:
+        losses = (
+            f"{line.training_loss:.4g}",
+            f"{line.held_out_loss:.4g} ± {line.standard_error:.2g}",
+            f"{line.excess:.3g} ± {line.excess_error:.2g}",
+            f"{line.allowed:.2g}",
+        )
+        mark = "chosen" if line.chosen else ""
+        table.add_row(str(line.n_clusters), *losses, str(line.parameters), f"{line.megabytes:.3g}", mark)
     return table
 
 

@@ -1,0 +1,72 @@
+"""Before a run: every number of clusters that is "auto" is chosen, shown, and written down."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from pathlib import Path
+
+from rich.console import Console
+
+from coterie import curve, table
+from coterie.choice import Choice
+from coterie.errors import CoterieError
+from coterie.experiment import Experiment, Prepared
+from coterie.methods import Method
+from coterie.progress import Watcher
+from coterie.results import Record
+from coterie.run import Watch
+from coterie.store import Store, make_folder, write_whole
+
+log = logging.getLogger("coterie")
+
+
+def place(experiment: Experiment, folder: Path, method: Method) -> Store:
+    """One method is kept in the run's folder itself, several are kept below it."""
+    return Store(folder / method.label if experiment.several else folder)
+
+
+def settle(prepared: Prepared, folder: Path, watcher: Watcher) -> Prepared:
+    """The same experiment with numbers in place of "auto", in the folder too."""
+    asked = prepared.experiment
+    if not asked.auto:
+        return prepared
+    methods = []
+    for method in asked.methods:
+        if method.auto:
+            choice = choose_number(prepared, method, place(asked, folder, method).folder, watcher)
+            show(watcher.console, method, choice)
+            method = method.with_clusters(choice.n_clusters)
+        methods.append(method)
+    settled = replace(asked, methods=tuple(methods))
+    if not settled.several:
+        make_folder(folder / "clients")  # as in a run that was begun
+    write_whole(folder / "experiment.toml", settled.resolved().encode())
+    return replace(prepared, experiment=settled)
+
+
+def choose_number(prepared: Prepared, method: Method, folder: Path, watcher: Watcher) -> Choice:
+    """The choice for one method, with a bar (or a line) for each number tried."""
+    bars: dict[int, Watch] = {}
+
+    def watch(clusters: int, record: Record, rounds: int) -> None:
+        if clusters not in bars:
+            bars[clusters] = watcher.method(f"{method.label}, n_clusters = {clusters}", rounds)
+        if watcher.console.is_terminal or record["round"] + 1 == rounds:
+            bars[clusters](record, rounds)
+
+    return prepared.choose(method, folder, watch)
+
+
+def show(console: Console, method: Method, choice: Choice, folder: Path | None = None) -> None:
+    """The table, the sentence, and where a folder is given the plot."""
+    console.print(table.chosen(choice))
+    console.print(f"{method.label}: {choice.why()}", markup=False, highlight=False, soft_wrap=True)
+    warning = choice.warning()
+    if warning is not None:
+        log.warning("%s: %s", method.label, warning)
+    if folder is not None:
+        try:
+            curve.draw(choice, folder)
+        except CoterieError as problem:  # the table is there all the same
+            log.warning("%s", problem)
