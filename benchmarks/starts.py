@@ -1,9 +1,9 @@
-"""How often does each algorithm find the clusters, from each start? Issues one line per run, then a table.
+"""How often does each algorithm find the clusters, from each start? One line per run, then tables.
 
     python benchmarks/starts.py --seeds 1000 --number 20 --out benchmarks/results/starts.json
 
-Found: of the clients whose largest true share leads by 0.1 or more, at least 95 % have their largest importance at
-the center matched to that distribution.
+Found: of the clients whose largest true share leads by 0.2 or more, at least 90 % have their largest importance at
+the center that is matched to that distribution.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from coterie.simulate import Simulation
 from coterie.starts import started
 from coterie.summary import center_scores, match
 
-ROUNDS = 24
-REGRESSION = Training(rate=0.02, batch=10, epochs=2)
-DIGITS = Training(rate=0.1, batch=10, epochs=4)
+ROUNDS = 20  # in all; a start takes up to 6 or 10 of them
+REGRESSION = Training(rate=0.04, batch=20, epochs=2)
+DIGITS = Training(rate=0.2, batch=20, epochs=5)
 PROBLEMS = {
     "two regressions, pure": ("regressions", 2, "pure"),
     "two regressions, mixed": ("regressions", 2, "random"),
@@ -41,21 +41,20 @@ PROBLEMS = {
     "four labelings, mixed": ("relabel", 4, "random"),
     "four rotations, pure": ("rotate", 4, "pure"),
 }
-AT_SERVER = ("random", "several", "warm-up", "clients", "one-shot", "soft")
-OVER_GRAPH = ("random", "warm-up", "clients", "soft")
+STARTS = ("random", "several", "warm-up", "clients", "one-shot", "soft")
 METHODS: dict[tuple[str, str], tuple[str, ...]] = {
-    ("IFCA", "server"): AT_SERVER,
+    ("IFCA", "server"): STARTS,
     ("HypCluster", "server"): ("random", "clients"),
-    ("FeSEM", "server"): ("random", "warm-up"),
+    ("FeSEM", "server"): ("random",),
     ("WeCFL", "server"): ("random", "warm-up"),
     ("OneShot", "server"): ("random",),
-    ("FedEM", "server"): AT_SERVER,
-    ("FedSoft", "server"): AT_SERVER[:-1],
-    ("FedSPD", "server"): AT_SERVER,
-    ("IFCA", "graph"): OVER_GRAPH,
-    ("FedEM", "graph"): ("random", "clients", "soft"),
-    ("FedSoft", "graph"): ("random", "clients"),
-    ("FedSPD", "graph"): OVER_GRAPH,
+    ("FedEM", "server"): ("random", "several", "clients", "soft"),
+    ("FedSoft", "server"): ("random", "clients"),
+    ("FedSPD", "server"): ("random", "several", "clients", "one-shot", "soft"),
+    ("IFCA", "graph"): ("random", "soft"),
+    ("FedEM", "graph"): ("random", "soft"),
+    ("FedSoft", "graph"): ("random",),
+    ("FedSPD", "graph"): ("random", "clients", "soft"),
 }
 Job = tuple[str, str, str, str, int]
 
@@ -94,7 +93,7 @@ def play(job: Job) -> dict[str, Any]:
     assert data.mixture is not None
     shares, importance = data.mixture[:, theirs], result.importance[:, own].cpu().double()
     top = shares.topk(2, dim=1).values
-    clear = top[:, 0] - top[:, 1] >= 0.1
+    clear = top[:, 0] - top[:, 1] >= 0.2
     right = (importance.argmax(1) == shares.argmax(1))[clear].double().mean()
     measure = loss if scores[0].accuracy is None else torch.stack([s.accuracy for s in scores])  # type: ignore[misc]
     return {
@@ -103,7 +102,7 @@ def play(job: Job) -> dict[str, Any]:
         "place": place,
         "start": start,
         "seed": seed,
-        "found": bool(right >= 0.95),
+        "found": bool(right >= 0.9),
         "right": round(float(right), 4),
         "own_centers": [round(float(measure[o, t]), 4) for o, t in zip(own, theirs, strict=True)],
         "importance_error": round(float((importance - shares).abs().mean()), 4),
@@ -117,7 +116,7 @@ def table(runs: list[dict[str, Any]]) -> list[str]:
     lines = []
     for problem in dict.fromkeys(run["problem"] for run in runs):
         mine = [run for run in runs if run["problem"] == problem]
-        starts = [start for start in AT_SERVER if any(run["start"] == start for run in mine)]
+        starts = [start for start in STARTS if any(run["start"] == start for run in mine)]
         lines += [f"**{problem}**", "", f"| | {' | '.join(starts)} |", "|---" * (len(starts) + 1) + "|"]
         for name, place in dict.fromkeys((run["algorithm"], run["place"]) for run in mine):
             cells = []

@@ -269,8 +269,8 @@ def test_refusals() -> None:
         play(FedSoft(2, draws=5), Graph("complete"))
     with pytest.raises(CoterieError, match="n_clusters is 0"):
         play(FedSPD(0))
-    with pytest.raises(CoterieError, match="FedAvg leaves 1 centers but FedSPD"):
-        Stage(FedAvg(), 1).then(Stage(FedSPD(2), 1)).check(3)
+    with pytest.raises(CoterieError, match="FedSoft leaves 3 centers but FedSPD"):
+        Stage(FedSoft(3), 1).then(Stage(FedSPD(2), 1)).check(3)
 
 
 def test_a_run_of_no_rounds_still_gives_models() -> None:

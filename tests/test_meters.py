@@ -229,6 +229,7 @@ def test_a_run_has_the_meters_that_apply(
         rounds=3,
         training=TRAINING,
         topology=topology,
+        start="random",
         evaluate_every=2,
         out=tmp_path / "r",
     )

@@ -20,7 +20,7 @@ from coterie.participation import Participation
 from coterie.privacy import Privacy
 from coterie.settings import Section, Setting, Table, check, choose, parameters, saying, spell
 from coterie.stages import Stage, Stages
-from coterie.starts import started
+from coterie.starts import own_start, started
 from coterie.topology import Graph, Kind, Server, Topology
 from coterie.training import Training
 
@@ -71,6 +71,14 @@ class Origin:
 
 
 @dataclass(frozen=True)
+class Lone:
+    """One algorithm, and the start that makes stages of it."""
+
+    stage: Stage
+    start: str
+
+
+@dataclass(frozen=True)
 class Method:
     """One of the things compared: stages under a label."""
 
@@ -78,9 +86,11 @@ class Method:
     stages: Stages
     origins: tuple[Origin, ...] = field(compare=False, repr=False)
     auto: bool = False  # is the number of clusters still to be chosen?
+    lone: Lone | None = None  # where it was not written as a list of stages
 
     def with_clusters(self, clusters: int) -> Method:
-        return replace(self, stages=with_clusters(self.stages, clusters), auto=False)
+        lone = self.lone and replace(self.lone, stage=with_clusters(Stages((self.lone.stage,)), clusters)[0])
+        return replace(self, stages=with_clusters(self.stages, clusters), auto=False, lone=lone)
 
     def check(self, ids: Sequence[str], seed: int) -> None:
         """Refuse what could not run with these clients; graphs are drawn to see that they connect."""
@@ -135,22 +145,23 @@ def stages_of(outer: Layers, prefix: str, part: MethodTable, folder: Path) -> Me
         label = "+".join(stage.algorithm.title() for stage, _ in made)
     check_folder_name(f"{prefix}label", label)
     origins = tuple(origin for _, origin in made)
-    begun = _begun(made[0][0], layers, lone=not part.stage)
+    first, start = made[0][0], _start(made[0][0], layers, lone=not part.stage)
+    with saying(Section(layers[0][-1][0][:-1])):
+        begun = started(first, start)
     stages = Stages((*begun, *(stage for stage, _ in made[1:])))
-    return Method(label, stages, (*origins[:1] * (len(begun) - 1), *origins), _is_auto(origins))
+    lone = None if part.stage else Lone(first, start)
+    return Method(label, stages, (*origins[:1] * (len(begun) - 1), *origins), _is_auto(origins), lone)
 
 
-def _begun(first: Stage, layers: Sequence[Layers], lone: bool) -> Stages:
-    """The first stage with its start: a lone algorithm's own choice, but a list of stages is played as written."""
-    prefix, inner = layers[0][-1]
+def _start(first: Stage, layers: Sequence[Layers], lone: bool) -> str:
+    """Of the first stage: a lone algorithm's is its own choice, but a list of stages is played as written."""
     for number, (name, later) in enumerate((one[-1] for one in layers[1:]), start=1):
-        require(
-            later.start is None, f"{name}start", later.start, f"none in stage {number}, only in the first"
-        )
+        allowed = f"none in stage {number}, only in the first"
+        require(later.start is None, f"{name}start", later.start, allowed)
+    if not lone:
+        return layers[0][-1][1].start or "random"
     given = [part.start for _, part in layers[0] if part.start is not None]
-    start = (given[-1] if given else None) if lone else inner.start or "random"
-    with saying(Section(prefix[:-1])):
-        return started(first, start)
+    return given[-1] if given else own_start(first)
 
 
 def _is_auto(origins: Sequence[Origin]) -> bool:
@@ -269,9 +280,10 @@ def check_folder_name(key: str, name: str) -> None:
 
 
 def spelled_method(method: Method) -> Table:
-    stages = [_spelled_stage(stage, method.auto) for stage in method.stages]
-    lone = {"start": "random", **stages[0]}
-    return {"label": method.label, **(lone if len(stages) == 1 else {"stage": stages})}
+    if method.lone is not None:
+        stage = _spelled_stage(method.lone.stage, method.auto)
+        return {"label": method.label, "start": method.lone.start, **stage}
+    return {"label": method.label, "stage": [_spelled_stage(stage, method.auto) for stage in method.stages]}
 
 
 def _spelled_stage(stage: Stage, auto: bool) -> Table:

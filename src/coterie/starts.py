@@ -18,7 +18,9 @@ from coterie.topology import Server
 
 Start = Callable[[Stage], Stages]
 
-SHARE = 3  # a start takes at most one in so many rounds
+TRIES = 5  # of several random starts
+
+# what is played first, and how many of the rounds it takes at most
 
 
 def random(stage: Stage) -> Stages:
@@ -26,60 +28,59 @@ def random(stage: Stage) -> Stages:
     return Stages((stage,))
 
 
-def several(stage: Stage, tries: int = 5) -> Stages:
+def several(stage: Stage) -> Stages:
     """A few rounds from each of several random starts; the one with the least training loss goes on."""
-    rounds = max(1, spent(stage) // tries)
-    return replace(stage, rounds=rounds, tries=tries).then(rest(stage, rounds * tries))
+    most = max(1, stage.rounds // 2)
+    tries = min(TRIES, max(1, most // 2))
+    return replace(stage, rounds=most // tries, tries=tries).then(_rest(stage, most // tries * tries))
 
 
 def warm_up(stage: Stage) -> Stages:
     """FedAvg first; then every center is its model, pushed a little its own way."""
-    return replace(stage, algorithm=FedAvg(), rounds=spent(stage)).then(rest(stage, spent(stage)))
+    rounds = max(1, stage.rounds // 3)
+    return replace(stage, algorithm=FedAvg(), rounds=rounds).then(_rest(stage, rounds))
 
 
 def clients(stage: Stage) -> Stages:
     """Clients are clustered first, by WeCFL, until its centers have come apart. A graph needs a server for that."""
     first = WeCFL(stage.algorithm.clusters(), represent="all")
-    return replace(stage, algorithm=first, rounds=spent(stage), topology=Server(), until=_end(stage)).then(
-        rest(stage, spent(stage))
-    )
+    return _until_separated(replace(stage, algorithm=first, topology=Server()), stage, stage.rounds // 3)
 
 
 def one_shot(stage: Stage) -> Stages:
     """Clients are clustered first, by k-FED on their first updates. A graph needs a server for that."""
     first = OneShot(stage.algorithm.clusters())
-    return replace(stage, algorithm=first, rounds=spent(stage), topology=Server(), until=_end(stage)).then(
-        rest(stage, spent(stage))
-    )
+    return _until_separated(replace(stage, algorithm=first, topology=Server()), stage, stage.rounds // 3)
 
 
 def soft(stage: Stage) -> Stages:
     """FedSoft first, until its centers have come apart; over a graph too, so with no server at all."""
-    first = FedSoft(stage.algorithm.clusters())
-    return replace(stage, algorithm=first, rounds=spent(stage), until=_end(stage)).then(
-        rest(stage, spent(stage))
-    )
+    first = FedSoft(stage.algorithm.clusters(), pull=0.01)
+    return _until_separated(replace(stage, algorithm=first), stage, stage.rounds // 2)
 
 
-def spent(stage: Stage) -> int:
-    """The most rounds that a start takes."""
-    return max(1, stage.rounds // SHARE)
+def _until_separated(first: Stage, stage: Stage, rounds: int) -> Stages:
+    """Private clients do not tell what they see in the centers: then all rounds are played."""
+    until: Literal["rounds", "separated"] = "separated" if stage.privacy is None else "rounds"
+    return replace(first, rounds=max(1, rounds), until=until).then(_rest(stage, max(1, rounds)))
 
 
-def _end(stage: Stage) -> Literal["rounds", "separated"]:
-    """Private clients do not tell what they see in the centers."""
-    return "separated" if stage.privacy is None else "rounds"
+def _rest(stage: Stage, rounds: int) -> Stage:
+    return replace(stage, rounds=stage.rounds - rounds)
 
 
-def rest(stage: Stage, rounds: int) -> Stage:
-    return replace(stage, rounds=max(1, stage.rounds - rounds))
+# which
+
+
+def own_start(stage: Stage) -> str:
+    """What the algorithm chooses."""
+    at_server = stage.topology.is_server
+    return stage.algorithm.start_at_server if at_server else stage.algorithm.start_over_graph
 
 
 def started(stage: Stage, start: str | Start | None = None) -> Stages:
     """The stages to play for this one, with the start named or, if it is None, the algorithm's own choice."""
-    at_server = stage.topology.is_server
-    if start is None:
-        start = stage.algorithm.start_at_server if at_server else stage.algorithm.start_over_graph
+    start = own_start(stage) if start is None else start
     if isinstance(start, str):
         allowed = f"one of {', '.join(STARTS)}"
         require(start in STARTS, "start", start, allowed)
