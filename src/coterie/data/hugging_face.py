@@ -16,6 +16,7 @@ from coterie.errors import CoterieError, require
 
 Data = Any  # a datasets.Dataset: it need not be installed for anything else
 _INPUTS = ("image", "img", "x")
+_WHOLE = ""  # the name of what is not parted
 _TARGETS = ("label", "labels", "fine_label", "character", "y")
 
 
@@ -29,16 +30,18 @@ def from_datasets(
     name: str = "datasets",
     seed: int = 0,
 ) -> Source:
-    """A source from a Dataset, from partitions (a list, a dict by client, a flwr-datasets Partitioner), or both.
+    """A source from a Dataset, a DatasetDict, or partitions (a list, a dict by client, a flwr-datasets Partitioner).
 
     Partitions are the owners of their points. Without `test`, `test_fraction` of the points, of each partition where
     there are any, are held out. Images are kept as uint8, lists of numbers as float32.
     """
     require(0 < test_fraction < 1, "test_fraction", test_fraction, "a number between 0 and 1")
+    if type(train).__name__ == "DatasetDict":
+        train, test = train["train"], train.get("test") if test is None else test
     parts = _parts(train)
     held = None if test is None else _parts(test)
-    owners = sorted(parts.keys() | (held or {}).keys()) if None not in parts else []
-    if held is not None and (None in held) != (None in parts):
+    owners = sorted((parts.keys() | (held or {}).keys()) - {_WHOLE})
+    if held is not None and (_WHOLE in held) != (_WHOLE in parts):
         raise CoterieError(
             "train and test are not alike; both must be one Dataset, or both partitions by client"
         )
@@ -58,18 +61,18 @@ def from_datasets(
         classes=classes,
         owner_train=owner if known else None,
         owner_test=owner_test if known else None,
-        owners=tuple(str(one) for one in owners),
+        owners=tuple(owners),
     )
 
 
-def _parts(given: Any) -> dict[str | None, Data]:
-    """Partitions by client; under None where there is but one whole."""
+def _parts(given: Any) -> dict[str, Data]:
+    """Partitions by client."""
     if hasattr(given, "load_partition"):  # a flwr_datasets Partitioner
         given = [given.load_partition(i) for i in range(given.num_partitions)]
     if hasattr(given, "column_names") and hasattr(given, "features"):
-        return {None: given}
+        return {_WHOLE: given}
     if isinstance(given, Mapping):
-        parts: dict[str | None, Data] = {str(key): value for key, value in given.items()}
+        parts: dict[str, Data] = {str(key): value for key, value in given.items()}
     elif isinstance(given, Sequence):
         parts = {str(i): value for i, value in enumerate(given)}
     else:
@@ -96,19 +99,19 @@ def _columns(data: Data, inputs: str | None, target: str | None) -> tuple[str, s
 
 
 def _side(
-    parts: dict[str | None, Data], columns: tuple[str, str], number: dict[str | None, int]
+    parts: dict[str, Data], columns: tuple[str, str], number: dict[str, int]
 ) -> tuple[Tensor, Tensor, Tensor]:
     x = torch.cat([_inputs(part, columns[0], owner) for owner, part in parts.items()])
-    y = torch.cat([torch.from_numpy(np.asarray(list(part[columns[1]]), np.int64)) for part in parts.values()])
+    y = torch.cat([_labels(part, columns[1]) for part in parts.values()])
     sizes = torch.tensor([len(part) for part in parts.values()])
     at = torch.tensor([number.get(owner, 0) for owner in parts])
     return x, y, torch.repeat_interleave(at, sizes)
 
 
-def _inputs(part: Data, column: str, owner: str | None) -> Tensor:
+def _inputs(part: Data, column: str, owner: str) -> Tensor:
     rows: list[Array] = [np.asarray(one) for one in part[column]]
     shapes = sorted({row.shape for row in rows})
-    where = "" if owner is None else f"partition {owner!r}, "
+    where = "" if owner == _WHOLE else f"partition {owner!r}, "
     if len(shapes) != 1:
         raise CoterieError(
             f"{where}column {column!r}: inputs have the shapes {shapes[:3]}; all must have the same"
@@ -124,11 +127,20 @@ def _inputs(part: Data, column: str, owner: str | None) -> Tensor:
     return torch.from_numpy(np.ascontiguousarray(images))
 
 
-def _held_out(owner: Tensor, owners: Sequence[str | None], fraction: float, seed: int) -> Tensor:
+def _labels(part: Data, column: str) -> Tensor:
+    labels = np.asarray(list(part[column]))
+    if labels.dtype.kind not in "iu":
+        raise CoterieError(
+            f"column {column!r} holds values of type {labels.dtype}; needed are whole numbers as labels"
+        )
+    return torch.from_numpy(labels.astype(np.int64))
+
+
+def _held_out(owner: Tensor, owners: Sequence[str], fraction: float, seed: int) -> Tensor:
     """(point,) bool: drawn for each owner by itself, so that it does not depend on the others."""
     out = torch.zeros(len(owner), dtype=torch.bool)
-    for i, name in enumerate(owners or [""]):
+    for i, name in enumerate(owners or [_WHOLE]):
         own = (owner == i).nonzero()[:, 0]
-        order = torch.from_numpy(generator(seed, "held out", str(name)).permutation(len(own)))
+        order = torch.from_numpy(generator(seed, "held out", name).permutation(len(own)))
         out[own[order[: round(fraction * len(own))]]] = True
     return out

