@@ -50,7 +50,15 @@ def run_apart(
     """All rounds of all stages on the CPU."""
     stages.check(len(data))
     accounting.check(stages)
-    network = Network(build, LOSSES[data.task], device=torch.device("cpu"), dtype=dtype, seed=seed)
+    network = Network(
+        build,
+        LOSSES[data.task],
+        device=torch.device("cpu"),
+        dtype=dtype,
+        seed=seed,
+        normalise=data.normalise,
+        augment=data.augment,
+    )
     train = data.train.to(network.device, dtype)
     network.probe(train.x[train.at[:4]], train.y[:4])
     traffic, course = Traffic(), Course(stages)

@@ -210,7 +210,14 @@ class Simulation:
         accounting.check(stages)
         self.data, self.stages, self.seed = data, stages, seed
         self.network = Network(
-            build, loss or LOSSES[data.task], device=device, dtype=dtype, seed=seed, chunk=chunk
+            build,
+            loss or LOSSES[data.task],
+            device=device,
+            dtype=dtype,
+            seed=seed,
+            chunk=chunk,
+            normalise=data.normalise,
+            augment=data.augment,
         )
         warn_of_buffers((stage.privacy for stage in stages), self.network.rows)
         train = data.train.to(self.network.device, dtype)
