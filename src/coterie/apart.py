@@ -51,7 +51,15 @@ def run_apart(
 ) -> tuple[Result, Traffic]:
     """All rounds of all stages on the CPU."""
     stages.check(len(data))
-    network = Network(build, LOSSES[data.task], device=torch.device("cpu"), dtype=dtype, seed=seed)
+    network = Network(
+        build,
+        LOSSES[data.task],
+        device=torch.device("cpu"),
+        dtype=dtype,
+        seed=seed,
+        normalise=data.normalise,
+        augment=data.augment,
+    )
     train = data.train.to(network.device, dtype)
     network.probe(train.x[train.at[:4]], train.y[:4])
     traffic = Traffic()

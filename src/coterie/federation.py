@@ -10,7 +10,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from coterie.errors import CoterieError
+from coterie.errors import CoterieError, require
+from coterie.pixels import MARGIN, Normalise
 
 Task = Literal["classification", "regression", "next-character"]
 
@@ -86,6 +87,8 @@ class Federation:
     classes: tuple[str, ...] = ()  # the words behind the labels, where they were words
     distributions: tuple[tuple[Tensor, Tensor], ...] = field(default=())
     features: tuple[str, ...] = ()  # the columns that were read, where it was a table
+    normalise: Normalise | None = None  # mean and deviation of each channel of images kept as uint8
+    augment: bool = False  # are such images moved and mirrored in training?
 
     def __post_init__(self) -> None:
         check(self)
@@ -117,6 +120,8 @@ class Federation:
             digest = hashlib.blake2b(name.encode(), digest_size=8)
             for part in (self.train.x[self.train.at[own]], self.train.y[own]):
                 digest.update(part.contiguous().cpu().numpy().tobytes())
+            if self.normalise or self.augment:
+                digest.update(repr((self.normalise, self.augment)).encode())
             each.append(digest.hexdigest())
         return hashlib.blake2b("".join(sorted(each)).encode(), digest_size=8).hexdigest()
 
@@ -139,6 +144,25 @@ def check(data: Federation) -> None:
     for name, points in (("training", data.train), ("test", data.test)):
         if points is not None:
             _check_points(data, name, points)
+    _check_pixels(data)
+
+
+def _check_pixels(data: Federation) -> None:
+    x, given = data.train.x, data.normalise
+    images = x.dtype == torch.uint8 and x.dim() == 4
+    kept = f"inputs of shape {tuple(x.shape[1:])} kept as {str(x.dtype).removeprefix('torch.')}"
+    if not images and (given or data.augment):
+        which = "normalise" if given else "augment"
+        raise CoterieError(
+            f"{which} is for (channel, height, width) images kept as uint8, and there are {kept}"
+        )
+    if given:
+        right = all(len(part) in (1, x.shape[1]) for part in given) and all(d > 0 for d in given[1])
+        require(
+            right, "normalise", given, f"a mean and a deviation above 0 for each of {x.shape[1]} channels"
+        )
+    small = data.augment and min(x.shape[2:]) <= MARGIN
+    require(not small, "augment", data.augment, f"for images of more than {MARGIN} pixels a side only")
 
 
 def _check_points(data: Federation, name: str, points: Points) -> None:

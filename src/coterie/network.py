@@ -14,6 +14,7 @@ from torch.nn import functional
 from coterie.errors import CoterieError, require
 from coterie.federation import Task
 from coterie.layers import Prepared
+from coterie.pixels import Normalise, Pixels
 from coterie.rows import Build, Rows, build_seeded
 
 log = logging.getLogger("coterie")
@@ -57,6 +58,8 @@ class Network:
         dtype: torch.dtype = torch.float32,
         seed: int = 0,
         chunk: int | None = None,
+        normalise: Normalise | None = None,
+        augment: bool = False,
     ):
         require(
             chunk is None or chunk >= 1, "chunk", chunk, "1 or more, or None for as many as fit in memory"
@@ -65,6 +68,7 @@ class Network:
         self.build, self.loss, self.seed = build, loss, seed
         self.device = device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self.dtype = dtype
+        self.pixels = Pixels(normalise, self.device, dtype, augment)
         template = build_seeded(build, seed, "template").to(self.device, dtype)
         self.rows = Rows(template)
         self.prepared = Prepared(template)
@@ -94,15 +98,12 @@ class Network:
         """Outputs of one row on points, as in use (no dropout, running statistics)."""
         self.module.eval()
         output: Tensor = functional_call(
-            self.module, self.rows.views(*self.rows.split(row)), (self.as_input(x),)
+            self.module, self.rows.views(*self.rows.split(row)), (self.pixels.read(x),)
         )
         return output
 
     def point_losses(self, row: Tensor, x: Tensor, y: Tensor) -> Tensor:
         return self.loss(self.outputs(row, x), y)
-
-    def as_input(self, x: Tensor) -> Tensor:
-        return x.to(self.dtype) if x.is_floating_point() or x.dtype == torch.uint8 else x
 
     def _objective(
         self,
@@ -117,7 +118,7 @@ class Network:
         """The weighted loss of one batch, and the row's tail after it."""
         named = self.rows.views(parameters, tail)
         output = functional_call(
-            self.module, {**named, **self.prepared.context(key, mask)}, (self.as_input(x),)
+            self.module, {**named, **self.prepared.context(key, mask)}, (self.pixels.read(x),)
         )
         after = self.prepared.after()
         tail = (
@@ -135,7 +136,7 @@ class Network:
         """One batch of each client: d(Σ weight·loss)/d(its row), the value, and the tails after it."""
         self.module.train()
         step = self._together if self.vectorised else self._one_by_one
-        return step(rows, x, y, weight, mask, key)
+        return step(rows, self.pixels.vary(x, key), y, weight, mask, key)
 
     def _together(
         self, rows: Tensor, x: Tensor, y: Tensor, weight: Tensor, mask: Tensor, key: Tensor
@@ -178,7 +179,7 @@ class Network:
         """Look at the model with a few points: does it fit the data, and can clients be computed together?"""
         x, y = x.to(self.device), y.to(self.device)
         self._check_fit(x, y)
-        self.activations = max(1, _count_activations(self.module, self.as_input(x[:1]), self._named()))
+        self.activations = max(1, _count_activations(self.module, self.pixels.read(x[:1]), self._named()))
         self.alone_in_evaluation = not self._points_are_separate(x)
         self.needs_two = self._refuses_one_point(x)
         reason = self._why_not_together(x, y)
@@ -230,7 +231,7 @@ class Network:
 
     def _refuses_one_point(self, x: Tensor) -> bool:
         try:
-            copy.deepcopy(self.rows.template).train()(self.as_input(x[:1]))
+            copy.deepcopy(self.rows.template).train()(self.pixels.read(x[:1]))
         except ValueError as problem:
             return "more than 1 value per channel" in str(problem)
         return False

@@ -29,7 +29,7 @@ from coterie.errors import CoterieError
 from coterie.federation import Points, Task
 from coterie.listener import State
 from coterie.network import LOSSES, Loss, Network
-from coterie.results import PersonalModel, Run
+from coterie.results import PersonalModel, Run, pixels_of
 from coterie.rows import Build
 from coterie.simulate import Simulation
 from coterie.store import make_folder, write_whole
@@ -130,7 +130,13 @@ def best_of(cohort: Cohort, losses: Tensor, soft: bool) -> tuple[Tensor, Tensor 
 def onboard(run: Run, recipe: Recipe, centers: Tensor, fit: Tensor | None, given: Client) -> Onboarded:
     """One client, a cohort of its own, with the run's centers (cluster, width)."""
     network = Network(
-        recipe.build, recipe.loss, device=recipe.device, dtype=recipe.dtype, seed=recipe.moment.seed
+        recipe.build,
+        recipe.loss,
+        device=recipe.device,
+        dtype=recipe.dtype,
+        seed=recipe.moment.seed,
+        normalise=run.summary.get("normalise"),
+        augment=bool(run.summary.get("augment")),
     )
     where = f"client {given.id!r}"
     points = _points(run, given.train, where).to(network.device, network.dtype)
@@ -167,7 +173,10 @@ def onboard(run: Run, recipe: Recipe, centers: Tensor, fit: Tensor | None, given
         margin=margin,
         limit=_limit(fit),
         model=PersonalModel(
-            [network.rows.module_of(row) for row in personal.rows[0]], personal.weights[0], run.task
+            [network.rows.module_of(row) for row in personal.rows[0]],
+            personal.weights[0],
+            run.task,
+            pixels_of(run.summary, centers.to(network.device)),
         ),
         personal=personal,
     )
@@ -220,7 +229,14 @@ def _points(run: Run, given: Pairs, where: str) -> Points:
             f"{where} has {_shape(own)} and the clients of the run have {_shape(theirs)}; it needs the same"
         )
     y = _numbered(given.y, run.classes, where) if run.task != "regression" else given.y
-    return Points.of([(given.x, targets([Named(where, y)], run.task).y[0])])
+    x = _as_pixels(given.x, where) if run.summary.get("pixels") else given.x
+    return Points.of([(x, targets([Named(where, y)], run.task).y[0])])
+
+
+def _as_pixels(x: Tensor, where: str) -> Tensor:
+    if not torch.equal(x, x.clamp(0, 255).round()):
+        raise CoterieError(f"{where} has other inputs than pixels; the run needs whole numbers from 0 to 255")
+    return x.to(torch.uint8)
 
 
 def _numbered(y: Array, classes: Sequence[str], where: str) -> Array:

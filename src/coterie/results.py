@@ -14,6 +14,7 @@ from coterie.cohort import Personal
 from coterie.data.arrays import Client
 from coterie.errors import CoterieError
 from coterie.federation import Task
+from coterie.pixels import Pixels
 from coterie.rows import Rows
 from coterie.scores import mixture_of
 from coterie.simulate import Result
@@ -26,15 +27,24 @@ if TYPE_CHECKING:
 Record = dict[str, Any]
 
 
+def pixels_of(summary: Mapping[str, Any], like: Tensor) -> Pixels | None:
+    """How a run's images were read, if it had any that were kept as uint8."""
+    if not summary.get("pixels"):
+        return None
+    return Pixels(summary["normalise"], like.device, like.dtype)
+
+
 class PersonalModel:
     """One client's model: call it with inputs for its predictions.
 
     Several modules mean that their predictions are averaged by weight: numbers as they are, classes as
-    probabilities (given as logarithms).
+    probabilities (given as logarithms). Where the run's images were kept as uint8, so may `x` be.
     """
 
-    def __init__(self, modules: Sequence[nn.Module], weights: Tensor, task: Task):
-        self.modules, self.weights, self.task = list(modules), weights, task
+    def __init__(
+        self, modules: Sequence[nn.Module], weights: Tensor, task: Task, pixels: Pixels | None = None
+    ):
+        self.modules, self.weights, self.task, self.pixels = list(modules), weights, task, pixels
 
     def state_dicts(self) -> list[dict[str, Tensor]]:
         return [module.state_dict() for module in self.modules]
@@ -42,6 +52,7 @@ class PersonalModel:
     def __call__(self, x: Any) -> Tensor:
         first = next(self.modules[0].parameters())
         x = torch.as_tensor(x, device=first.device)
+        x = x if self.pixels is None else self.pixels.read(x)
         x = x.to(first.dtype) if x.is_floating_point() or x.dtype == torch.uint8 else x
         with torch.no_grad():
             outputs: list[Tensor] = [module(x) for module in self.modules]
@@ -59,8 +70,10 @@ class PersonalModel:
 class PersonalModels(Mapping[str, PersonalModel]):
     """Every client's model, by the client's id."""
 
-    def __init__(self, rows: Rows, ids: Sequence[str], personal: Personal, task: Task):
-        self._rows, self._personal, self._task = rows, personal, task
+    def __init__(
+        self, rows: Rows, ids: Sequence[str], personal: Personal, task: Task, pixels: Pixels | None = None
+    ):
+        self._rows, self._personal, self._task, self._pixels = rows, personal, task, pixels
         self._at = {name: i for i, name in enumerate(ids)}
 
     def __getitem__(self, client: str) -> PersonalModel:
@@ -71,7 +84,7 @@ class PersonalModels(Mapping[str, PersonalModel]):
             )
         i = self._at[str(client)]
         modules = [self._rows.module_of(row) for row in self._personal.rows[i]]
-        return PersonalModel(modules, self._personal.weights[i], self._task)
+        return PersonalModel(modules, self._personal.weights[i], self._task, self._pixels)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._at)
@@ -96,7 +109,7 @@ class Run:
     ):
         self.ids, self.task, self.records, self.summary, self.folder = ids, task, records, summary, folder
         self._rows, self._result, self._recipe = rows, result, recipe
-        self.personal = PersonalModels(rows, ids, result.personal, task)
+        self.personal = PersonalModels(rows, ids, result.personal, task, pixels_of(summary, result.centers))
         self.classes: list[str] = summary["classes"]  # the words behind the labels, where they were words
 
     def __repr__(self) -> str:

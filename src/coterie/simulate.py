@@ -211,7 +211,14 @@ class Simulation:
         stages.check(len(data))
         self.data, self.stages, self.seed = data, stages, seed
         self.network = Network(
-            build, loss or LOSSES[data.task], device=device, dtype=dtype, seed=seed, chunk=chunk
+            build,
+            loss or LOSSES[data.task],
+            device=device,
+            dtype=dtype,
+            seed=seed,
+            chunk=chunk,
+            normalise=data.normalise,
+            augment=data.augment,
         )
         train = data.train.to(self.network.device, dtype)
         self.network.probe(train.x[train.at[:4]], train.y[:4])

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-Normalise = tuple[tuple[float, ...], tuple[float, ...]]  # channel mean, channel standard deviation
+from coterie.pixels import Normalise
 
 
 @dataclass(frozen=True)
