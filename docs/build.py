@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from coterie import ALGORITHMS, Algorithm, Graph, Participation, Training
+from coterie.data import Deal
 from coterie.experiment import SOURCES, _File
 from coterie.explain import REQUIRED, Explained, explained
 from coterie.models import MODELS
@@ -124,7 +125,11 @@ def settings() -> str:
     sized = {name: [r for r in explained(make) if r.default != REQUIRED] for name, make in MODELS.items()}
     parts = [SETTINGS_HEAD, "\n".join([FILE, *keys()])]
     parts += [part(f"## {kind.__name__}", kind) for kind in (Training, Graph, Participation)]
-    parts += [DATA, *(part(f"### {name}", make) for name, make in SOURCES.items())]
+    parts += [
+        DATA,
+        part("### Data sets", Deal),
+        *(part(f"### {name}", make) for name, make in SOURCES.items()),
+    ]
     parts += [MODEL, *(part(f"### {name}", make, sized[name]) for name, make in MODELS.items())]
     return "\n".join(parts)
 

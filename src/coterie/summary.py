@@ -10,7 +10,6 @@ from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from coterie.cohort import Personal
-from coterie.federation import Points
 from coterie.scores import Scores
 from coterie.simulate import Result, Simulation
 
@@ -18,8 +17,10 @@ from coterie.simulate import Result, Simulation
 def center_scores(simulation: Simulation, centers: Tensor) -> list[Scores]:
     """For each center (cluster, width), its scores on each known distribution."""
     cohort, known = simulation.clients.cohort, simulation.data.distributions
-    points = Points.of(list(known)).to(cohort.network.device, cohort.network.dtype)
-    return [cohort.score(Personal.single(center.expand(len(known), -1)), points) for center in centers]
+    if known is None:
+        return []
+    points = known.to(cohort.network.device, cohort.network.dtype)
+    return [cohort.score(Personal.single(center.expand(len(known.sizes), -1)), points) for center in centers]
 
 
 def match(loss: Tensor) -> tuple[list[int], list[int]]:
@@ -55,7 +56,7 @@ def summarise(simulation: Simulation, result: Result) -> dict[str, Any]:
         "megabytes": simulation.traffic.total() / 1e6,
     }
     summary["personal"] = _personal(simulation, result)
-    if simulation.data.distributions and _has_centers(simulation):
+    if simulation.data.distributions is not None and _has_centers(simulation):
         summary["centers"] = _centers(simulation, result)
     finite: dict[str, Any] = _finite(summary)
     return finite
