@@ -24,8 +24,7 @@ class Deal(Checked):
     """How a source is dealt out; nobody trains on an image that anybody is tested on."""
 
     clients: int | None = None  # none: 100, or every owner
-    # what makes distributions: rotate, relabel, permute, case, groups, datasets, oracle, none; a list multiplies
-    distributions: str | tuple[str, ...] = "none"
+    distributions: str | tuple[str, ...] = "none"  # what makes them: one way, or two that multiply
     clusters: int | None = None  # how many distributions; none: 2, or as many as there must be
     angle: float | None = None  # rotate: distribution s is turned by s times this; none: 90 degrees
     shift: int | None = None  # relabel: distribution s calls class y by the name of y + s * shift; none: 4

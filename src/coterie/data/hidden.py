@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -40,13 +40,13 @@ class Hidden:
 
     def divide(self, train: Tensor, test: Tensor, n: int) -> Hidden:
         """By the part of every image of either side."""
-        sides = {"train": self.train.divide(train, n), "test": self.test.divide(test, n)}
         empty = [s for s in range(n) if not ((train == s).any() and (test == s).any())]
         if empty:
             raise CoterieError(
                 f"distribution {empty[0]} has no images on one side; every one needs some on both"
             )
-        return replace(self, **sides, factors=(*self.factors, n))
+        train_pool, test_pool = self.train.divide(train, n), self.test.divide(test, n)
+        return replace(self, train=train_pool, test=test_pool, factors=(*self.factors, n))
 
 
 def hidden(deal: Deal, source: Source, seed: int) -> Hidden:
@@ -67,7 +67,8 @@ def _check_names(deal: Deal) -> None:
             raise SettingError("distributions", f"is {name!r}{nearest(name, NAMES)}; {allowed}")
     one = len(deal.names) <= 1
     two = len(deal.names) == 2 and deal.names[0] in _DIVIDED[:3] and deal.names[1] in _SHOWN
-    allowed = f"one of {', '.join(NAMES)}, or first one of {', '.join(_DIVIDED[:3])} and then one of {', '.join(_SHOWN)}"
+    first, then = ", ".join(_DIVIDED[:3]), ", ".join(_SHOWN)
+    allowed = f"one of {', '.join(NAMES)}, or a list of two: first one of {first}, then one of {then}"
     require(one or two, "distributions", deal.distributions, allowed)
 
 

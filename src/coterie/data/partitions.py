@@ -117,17 +117,19 @@ def draw(
     if how == "shared":
         for begin, end in zip(offset[:-1].tolist(), offset[1:].tolist(), strict=True):
             own = cell[begin:end]
-            for kind in own.unique().tolist():
+            for kind in sorted(set(own.tolist())):
                 mine = own == kind
                 chosen = rng.choice(stocks[kind].numpy(), int(mine.sum()), replace=False)
                 image[begin:end][mine] = torch.from_numpy(chosen)
         return image
-    for kind in cell.unique().tolist():
-        stock, mine = stocks[kind], cell == kind
+    points = torch.split(cell.argsort(stable=True), cell.bincount(minlength=len(stocks)).tolist())
+    for stock, mine in zip(stocks, points, strict=True):
         if how == "once":
-            chosen = rng.permutation(stock.numpy())[: int(mine.sum())]
+            chosen = rng.permutation(stock.numpy())[: len(mine)]
+        elif len(mine):
+            chosen = rng.choice(stock.numpy(), len(mine), p=_by_class(labels[stock]))
         else:
-            chosen = rng.choice(stock.numpy(), int(mine.sum()), p=_by_class(labels[stock]))
+            continue
         image[mine] = torch.from_numpy(chosen)
     return image
 

@@ -13,7 +13,10 @@ from coterie.data.draws import generator
 from coterie.errors import SettingError, require
 
 _RATIO = re.compile(r"(\d+(?:\.\d+)?):(\d+(?:\.\d+)?)")
-ALLOWED = "'pure', 'linear', 'random', 'uniform', 'iid', 'structured', or two shares that add up to 100 such as '10:90'"
+ALLOWED = (
+    "'pure', 'linear', 'random', 'uniform', 'iid', for data sets 'structured', "
+    "or two shares that add up to 100 such as '10:90'"
+)
 _UNIFORM = (0.1, 0.9)  # FedSPD, section 6
 
 
