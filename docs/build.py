@@ -56,7 +56,7 @@ KEYS = {  # in this order; an empty meaning is that of the source
     "device": "`auto`: CUDA where there is one",
     "threads": "",  # said beside it
     "data": "`source`, and the settings of that source",
-    "model": "`name`, and the settings of that model",
+    "model": "`name`, and the settings of that model; or the name alone, in quotes",
     "algorithm": "`name`, and the settings of [that algorithm](algorithms.md)",
     "training": "see [Training](#training)",
     "topology": '`kind = "server"`, or a kind of [graph](#graph) and its settings',
@@ -87,9 +87,9 @@ what the settings do. `digits` has other defaults ({_said(DEALT["digits"])}) and
 
 MODEL = """## Models
 
-`model = { name = "mlp", hidden = [32] }`. Their sizes of input and output come from the data. Each takes `init` too:
-`"xavier-normal"` draws every matrix from Xavier's normal distribution and sets biases to 0. Your own is
-`name = "package.module:Net"`, with its own settings beside the name.
+`model = { name = "mlp", hidden = [32] }`, or `model = "mlp"`; [Models](models.md) says whose they are. Their sizes of
+input and output come from the data. Each takes `init` too: `"xavier-normal"` draws every matrix from Xavier's normal
+distribution and sets biases to 0. Your own is `name = "package.module:Net"`, with its own settings beside the name.
 """
 
 

@@ -201,6 +201,16 @@ def test_a_name_that_is_wrong_only_in_its_letters_is_understood() -> None:
     assert parse({**table, "topology": {"kind": "Complete"}}).model["name"] == "linear"
 
 
+def test_a_model_by_its_name_alone():
+    table = {**SMALL, "algorithm": {"name": "FedAvg"}}
+    assert parse({**table, "model": "mlp"}) == parse({**table, "model": {"name": "mlp"}})
+    assert parse({**table, "model": "mine:make"}).model["name"] == "mine:make"
+    with pytest.raises(CoterieError, match=r"model\.name is 'mpl', the nearest is 'mlp'"):
+        parse({**table, "model": "mpl"})
+    with pytest.raises(CoterieError, match="model is 3; allowed is a table or a text in quotes"):
+        parse({**table, "model": 3})
+
+
 # the writer
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)

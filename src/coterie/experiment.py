@@ -56,7 +56,7 @@ class _File(MethodTable):
     device: Literal["auto", "cpu", "cuda"] = "auto"
     threads: Annotated[int, Field(ge=1)] | None = None  # of the CPU; for small models 1 is fastest
     data: Table
-    model: Table
+    model: Table | str
     method: tuple[Table, ...] = ()
 
 
@@ -206,7 +206,9 @@ def parse(table: Table, name: str = "experiment", folder: Path | str = ".") -> E
         device=file.device,
         threads=file.threads,
         data=_data(Section("data", file.data), folder),
-        model=_model(Section("model", file.model), folder),
+        model=_model(
+            Section("model", {"name": file.model} if isinstance(file.model, str) else file.model), folder
+        ),
         methods=methods,
         several=bool(file.method),
     )
