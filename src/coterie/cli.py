@@ -1,4 +1,4 @@
-"""The command line: run, resume, compare, algorithms, cluster, onboard."""
+"""The command line: run, resume, compare, algorithms, cluster, onboard, data."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from coterie import __version__, clustering_files, onboarding, table, toml
+from coterie import __version__, cli_data, clustering_files, onboarding, table, toml
 from coterie.algorithms import ALGORITHMS
 from coterie.clustering import KFed
 from coterie.compare import find, lines, measured
+from coterie.data.catalogue import use
 from coterie.data.tables import Columns
 from coterie.errors import CoterieError, require
 from coterie.experiment import Experiment, Prepared, load
@@ -32,6 +33,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.add_typer(cli_data.app, name="data")
 
 WRONG, INTERRUPTED = 2, 130
 WIDE = 200  # columns, where there is no terminal to fit into
@@ -99,8 +101,10 @@ def run(
     seed: Annotated[int | None, typer.Option(help="In place of the file's seed.")] = None,
     out: Annotated[Path | None, typer.Option(help="The run's folder; runs/NAME-SEED if not given.")] = None,
     again: Annotated[bool, typer.Option("--again", help="Start over in a folder that holds a run.")] = False,
+    data_dir: cli_data.Folder = None,
 ) -> int:
     """Run an experiment."""
+    use(data_dir)
     asked = load(experiment, set_ or (), seed)
     folder = out or Path("runs") / f"{asked.name}-{asked.seed}"
     prepared, text = asked.prepare(), asked.resolved()
@@ -112,8 +116,12 @@ def run(
 
 
 @app.command()
-def resume(folder: Annotated[Path, typer.Argument(help="The folder of a run that was stopped.")]) -> int:
+def resume(
+    folder: Annotated[Path, typer.Argument(help="The folder of a run that was stopped.")],
+    data_dir: cli_data.Folder = None,
+) -> int:
     """Go on with a run that was interrupted, from its last checkpoint."""
+    use(data_dir)
     if not Store(folder).experiment.is_file():
         raise CoterieError(
             f"{folder} holds no experiment.toml; allowed is the folder of a run that was begun"

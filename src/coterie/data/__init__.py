@@ -1,6 +1,8 @@
 """Data: sources, distributions, partitions, and the user's own."""
 
+from coterie.data.catalogue import data_folder, load
 from coterie.data.deal import Deal, deal
+from coterie.data.hugging_face import from_datasets
 from coterie.data.named import digits, named
 from coterie.data.own import from_arrays, from_folder, from_table
 from coterie.data.source import Source
@@ -9,12 +11,15 @@ from coterie.data.synthetic import gaussians, regressions
 __all__ = [
     "Deal",
     "Source",
+    "data_folder",
     "deal",
     "digits",
     "from_arrays",
+    "from_datasets",
     "from_folder",
     "from_table",
     "gaussians",
+    "load",
     "named",
     "regressions",
 ]
