@@ -80,9 +80,9 @@ has: `"10:90"`, or any two shares that add up to 100 (half of the clients have t
 DATA_SETS = f"""### Data sets
 
 {", ".join(f"`{name}`" for name in DEALT)}; several as `cifar10+mnist`. [Making it heterogeneous](partitions.md) says
-what the settings do. `digits` has other defaults ({_said(DEALT["digits"])}) and `image`, for inputs (1, 8, 8) instead of
-64 numbers; `femnist` and `shakespeare` are dealt out `by_owner`; several data sets have `distributions='datasets'`, and
-`labels`: `'shared'`, or `'offset'` for classes of their own.
+what the settings do. `digits` has other defaults ({_said(DEALT["digits"])}) and `image`, for inputs (1, 8, 8) instead
+of 64 numbers; `femnist` and `shakespeare` are dealt out `by_owner`; several data sets have `distributions='datasets'`,
+and `labels`: `'shared'`, or `'offset'` for classes of their own.
 """
 
 MODEL = """## Models

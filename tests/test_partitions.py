@@ -209,11 +209,11 @@ def test_label_groups_are_components():
 def test_case_joins_the_letters_that_have_both():
     source = lettered()
     data = deal(source, distributions="case", pattern="10:90", clients=4)
-    assert data.classes == ("A", "B", "D")
+    assert data.names == ("A", "B", "D")
     assert data.n_outputs == 3
     for points, y in zip(both(data), (source.y_train, source.y_test), strict=True):
         words = [source.classes[label] for label in y[points.at].tolist()]
-        assert [word.upper() for word in words] == [data.classes[label] for label in points.y.tolist()]
+        assert [word.upper() for word in words] == [data.names[label] for label in points.y.tolist()]
         assert [int(word.islower()) for word in words] == points.component.tolist()
 
 

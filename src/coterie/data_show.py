@@ -4,37 +4,51 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+import typer
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 from torch import Tensor
 
+from coterie.data.catalogue import use
 from coterie.errors import CoterieError, require
 from coterie.experiment import load
 from coterie.federation import Federation
 
 _ROWS, _COLUMNS, _DRAWN = 40, 12, 200  # clients and classes in a table, clients in a picture
+_WIDE = 200  # characters, where there is no terminal to fit into
 _LISTED = 6  # distributions whose shares are spelled out
 _PICTURES = (".png", ".pdf", ".svg")
 
 
 def show(
-    experiment: Path, out: Path | None, console: Console, changes: Sequence[str] = (), seed: int | None = None
-) -> None:
-    """Print the table, and write the picture where one is asked for."""
+    experiment: Annotated[Path, typer.Argument(help="A TOML file.")],
+    out: Annotated[
+        Path | None, typer.Option(help=f"A picture of it: a file that ends in {', '.join(_PICTURES)}.")
+    ] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="A change, such as data.alpha=0.5; may be repeated.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="In place of the file's seed.")] = None,
+    data_dir: Annotated[Path | None, typer.Option(help="The data folder.")] = None,
+) -> int:
+    """Who has what: the clients of an experiment, their distributions and classes."""
     if out is not None:
-        require(
-            out.suffix.lower() in _PICTURES, "--out", str(out), f"a file that ends in {', '.join(_PICTURES)}"
-        )
-    data = load(experiment, changes, seed).federation()
+        allowed = f"a file that ends in {', '.join(_PICTURES)}"
+        require(out.suffix.lower() in _PICTURES, "--out", str(out), allowed)
+    use(data_dir)
+    data = load(experiment, set_ or (), seed).federation()
+    console = Console()
+    console = console if console.is_terminal else Console(width=_WIDE)
     console.print(table(data))
     if out is not None:
         draw(data, out)
         console.print(f"\nThe picture is in {out}", markup=False, highlight=False, soft_wrap=True)
+    return 0
 
 
 def held(data: Federation) -> Tensor:
@@ -66,7 +80,7 @@ def table(data: Federation) -> Table:
     whole = held(data)
     classes = whole.shape[2]
     wide = data.task != "regression" and classes <= _COLUMNS
-    words = _words(data) if wide else ["classes"]
+    words = map(escape, _words(data)) if wide else ["classes"]
     made = Table(box=SIMPLE_HEAD, show_edge=False, caption=_caption(data), caption_justify="left")
     made.add_column("client")
     for heading in ("distribution", "train", "test", *words):
@@ -97,7 +111,7 @@ def _shares(points: Tensor) -> str:
 
 
 def _words(data: Federation) -> list[str]:
-    return [escape(word) for word in data.classes] or [str(label) for label in range(data.n_outputs)]
+    return list(data.classes or data.names) or [str(label) for label in range(data.n_outputs)]
 
 
 def _caption(data: Federation) -> str:
@@ -155,9 +169,9 @@ def _discs(pane: Any, whole: Tensor, colors: Sequence[Any], data: Federation) ->
         client, label = (whole[:, s] > 0).nonzero().T.tolist()
         area = [70 * float(outer[i, s, c]) / most for i, c in zip(client, label, strict=True)]
         pane.scatter(client, label, s=area, color=[colors[s]], linewidths=0)
-    words = data.classes if 0 < len(data.classes) <= 30 else [str(c) for c in range(classes)]
-    step = 1 if classes <= 30 else classes // 15
-    pane.set_yticks(range(0, classes, step), [repr(w)[1:-1] for w in words[::step]], fontsize=8)
+    step = 1 if classes <= 30 else classes // 20
+    words = [repr(word)[1:-1] for word in _words(data)[::step]]  # a line's end is a character too
+    pane.set_yticks(range(0, classes, step), words, fontsize=8)
     pane.set(ylabel="class", ylim=(classes - 0.4, -0.6))
 
 

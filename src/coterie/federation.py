@@ -86,6 +86,7 @@ class Federation:
     n_outputs: int = 1  # classes, or numbers to predict
     classes: tuple[str, ...] = ()  # the words behind the labels, where they were words
     distributions: Points | None = None
+    names: tuple[str, ...] = ()  # what labels that are numbers are called, for people
     features: tuple[str, ...] = ()  # the columns that were read, where it was a table
     normalise: Normalise | None = None  # mean and deviation of each channel of images kept as uint8
     augment: bool = False  # are such images moved and mirrored in training?

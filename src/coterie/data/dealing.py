@@ -52,7 +52,7 @@ def dealt(deal: Deal, source: Source, hidden: Hidden, seed: int) -> Federation:
         test=points[1] if len(points) > 1 else None,
         task="next-character" if text else "classification",
         n_outputs=hidden.n_classes,
-        classes=hidden.classes,
+        names=hidden.classes,
         distributions=_of_clusters(deal, points) if deal.clustered else _of_distributions(hidden.test),
         normalise=source.normalise,
         augment=deal.augment,

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from coterie.checked import nearest
 from coterie.data import digits as handwritten
+from coterie.data.catalogue import KNOWN, data_folder, load
 from coterie.data.deal import Deal
 from coterie.data.joined import Labels, joined
 from coterie.data.source import Source
@@ -18,14 +17,8 @@ from coterie.federation import Federation, Points
 if TYPE_CHECKING:
     from coterie.settings import Setting
 
-DEALT: dict[str, Deal] = {  # every source, with what it says where nothing is said
-    "mnist": Deal(),
-    "fashion-mnist": Deal(),
-    "emnist-letters": Deal(),
-    "emnist-balanced": Deal(),
-    "emnist-byclass": Deal(),
-    "cifar10": Deal(),
-    "cifar100": Deal(),
+DEALT: dict[str, Deal] = {  # every data set, with what it says where nothing is said
+    **{name: Deal() for name in KNOWN},
     "femnist": Deal(by_owner=True),
     "shakespeare": Deal(by_owner=True),
     "digits": Deal(distributions="relabel", pattern="linear", train_points=80, test_points=20, draw="shared"),
@@ -74,17 +67,8 @@ def defaults(source: str) -> Deal:
     return DEALT[source] if source in DEALT else Deal(distributions="datasets")
 
 
-def data_folder() -> Path:
-    """Where the data sets are: COTERIE_DATA, or ~/.cache/coterie."""
-    return Path(os.environ.get("COTERIE_DATA") or "~/.cache/coterie").expanduser()
-
-
 def _load(name: str, seed: int) -> Source:
-    if name == "digits":
-        return handwritten.read(seed)
-    from coterie.data.catalogue import load
-
-    return load(name, data_folder())
+    return handwritten.read(seed) if name == "digits" else load(name, data_folder())
 
 
 def _flat(made: Federation) -> Federation:
