@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -32,8 +31,9 @@ LIMITS = {"cifar10": (30.0, None), "many": (None, 2048)}  # seconds to load, MiB
 
 
 def peak() -> float:
-    """MiB of resident memory, at its highest so far."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / MIB
+    """MiB of resident memory of this process, at its highest so far (Linux)."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) * 1024 / MIB
 
 
 def played(data: Federation, training: Training, model: str = "linear") -> dict[str, float]:
@@ -109,13 +109,14 @@ def stand_in(folder: Path) -> None:
 
 
 def verdicts(report: dict[str, Any]) -> list[str]:
+    """Of the worst of the times that each part ran."""
     said = []
     for part, (seconds, mib) in LIMITS.items():
-        found = report[part]
-        most = found["peak_mib_after_a_round"]
-        holds = (seconds is None or found["load_seconds"] <= seconds) and (mib is None or most <= mib)
+        slowest = max(run["load_seconds"] for run in report[part])
+        most = max(run["peak_mib_after_a_round"] for run in report[part])
+        holds = (seconds is None or slowest <= seconds) and (mib is None or most <= mib)
         limit = f"loads in at most {seconds} s" if seconds else f"fits in {mib} MiB"
-        got = f"{found['load_seconds']} s, {most} MiB at the peak"
+        got = f"at most {slowest} s, {most} MiB at the peak"
         said.append(f"{part}: {limit}: {got}: {'holds' if holds else 'DOES NOT HOLD'}")
     return said
 
@@ -123,6 +124,7 @@ def verdicts(report: dict[str, Any]) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--part", choices=PARTS, help=argparse.SUPPRESS)
+    parser.add_argument("--times", type=int, default=3, help="how often each part is run")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     if options.part:
@@ -134,9 +136,9 @@ def main() -> None:
         folder = data_folder() if real else Path(made)
         if not real:
             stand_in(folder)
-        report["cifar10"] = {"data": "CIFAR-10" if real else "random bytes in its shape"}
-        report["cifar10"] |= apart("cifar10", folder)
-        report["many"] = apart("many", folder)
+        report["data of cifar10"] = "CIFAR-10" if real else "random bytes in its shape"
+        for part in PARTS:
+            report[part] = [apart(part, folder) for _ in range(options.times)]
     report["verdicts"] = verdicts(report)
     print(json.dumps(report, indent=1))
     if options.out:

@@ -146,6 +146,9 @@ def draw(data: Federation, out: Path) -> None:
     if not plain:
         _discs(panes[0], whole, colors, data)
     _bars(panes[-1], whole.sum(2), colors)
+    if data.task == "next-character":
+        panes[0].set_ylabel("character")
+        panes[-1].set_ylabel("characters")
     some = f"{clients} of {len(data)}" if clients < len(data) else str(clients)
     panes[0].set_title(f"{some} clients, {len(data.train.at)} points to train on", loc="left", fontsize=10)
     if n > 1:
