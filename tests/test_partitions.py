@@ -393,7 +393,6 @@ def test_structured_with_m0_gives_each_device_one_m0th():
         pattern="structured",
         per_client=2,
         m0=3,
-        clients=6,
     )
     whole = (data.mixture * data.train.sizes[:, None]).round()
     assert sorted(set(whole.flatten().tolist())) == [0.0, 200.0]  # 2400 / 4 / m0
@@ -436,7 +435,7 @@ def test_imbalance_and_power_law_reach_the_clients():
 
 
 def test_sizes_may_be_drawn():
-    data = deal(toy(3000, 900), clients=100, train_points=(10, 12))
+    data = deal(toy(3000, 900), clients=100, train_points=[10, 12])
     assert set(data.train.sizes.tolist()) == {10, 11, 12}
 
 
@@ -612,6 +611,16 @@ def test_the_test_side_does_not_move_the_training_side():
             {"distributions": "rotate", "clusters": 3, "pattern": "10:90"},
             "which mixes 2 distributions, not 3",
         ),
+        (
+            {"alpha": (0.1, 10.0), "clusters": 2, "pattern": "linear"},
+            "pattern is 'linear'; allowed is 'pure' beside",
+        ),
+        (
+            {"alpha": (0.1, 10.0, 1.0), "clusters": 2},
+            r"alpha is \(0.1, 10.0, 1.0\); allowed is one number or two",
+        ),
+        ({"train_points": [1, 2, 3]}, r"train_points is \(1, 2, 3\); allowed is one number or two"),
+        ({"power_law": float("inf")}, "power_law is inf; allowed is a finite number"),
         ({"alpha": 0.0}, "alpha is 0.0; allowed is a number above 0"),
         ({"alpha": 0.1, "classes": 2}, "alpha is 0.1 and classes is 2; allowed is only one of them"),
         ({"alpha": (0.1, 10.0)}, "clusters is None; allowed is a number of clusters from 1 to 100"),

@@ -25,7 +25,8 @@ _TRIES = 1000  # draws of class shares until every client has something on both 
 def by_class(
     deal: Deal, hidden: Hidden, clients: int, rngs: Sequence[np.random.Generator], seed: int
 ) -> list[Side]:
-    clusters = _clusters(deal, hidden, clients)
+    """Points by class; a cluster of clients with classes in common is a distribution."""
+    clusters = _clusters(deal, clients)
     groups = [(clusters == s).nonzero().flatten() for s in range(int(clusters.max()) + 1)]
     labels = [pool.y[0] for pool in (hidden.train, hidden.test)]
     stocks = [[(y == label).nonzero().flatten() for label in range(hidden.n_classes)] for y in labels]
@@ -42,7 +43,7 @@ def by_class(
     return sides
 
 
-def _clusters(deal: Deal, hidden: Hidden, clients: int) -> Tensor:
+def _clusters(deal: Deal, clients: int) -> Tensor:
     """(client,) whose classes are drawn together; clusters take turns."""
     if not deal.clustered:
         return torch.zeros(clients, dtype=torch.long)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 def by_mixture(
     deal: Deal, hidden: Hidden, clients: int, rngs: Sequence[np.random.Generator], seed: int
 ) -> list[Side]:
+    """As many points as asked for, or as there are, in every client's mixture."""
     mixture, weight = mixture_of(deal, hidden, clients, seed), weight_of(deal, clients, seed)
     ratio = len(hidden.test.part) / len(hidden.train.part)
     sides = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,30 +29,24 @@ class Deal(Checked):
     clusters: int | None = None  # how many distributions; none: 2, or as many as there must be
     angle: float | None = None  # rotate: distribution s is turned by s times this; none: 90 degrees
     shift: int | None = None  # relabel: distribution s calls class y by the name of y + s * shift; none: 4
-    groups: tuple[tuple[int, ...], ...] | None = (
-        None  # groups: the classes of each distribution; none: even, odd
-    )
+    groups: tuple[tuple[int, ...], ...] | None = None  # groups: classes of each; none: even, odd
     pattern: str = "pure"  # how much of each distribution a client has
-    per_client: int | None = (
-        None  # k' of k-FED: how many distributions a client has where the pattern is structured
-    )
-    m0: int | None = None  # of k-FED: how many clients have the same distributions; none: they are drawn
-    alpha: Number | None = (
-        None  # Dirichlet over classes: of clients, or [of clusters, of clients in a cluster]
-    )
+    per_client: int | None = None  # structured: how many distributions a client has, k' of k-FED
+    m0: int | None = None  # structured: how many clients have the same ones; none: they are drawn
+    alpha: Number | None = None  # Dirichlet over classes: of clients, or [of clusters, of clients in one]
     classes: Count | None = None  # classes of a client, or [of a cluster, of a client in it]
     by_owner: bool = False  # a client is a writer or a role
     train_points: Count | None = None  # of a client, or [fewest, most]; none: all images there are
     test_points: int | None = None  # of a client; none: in proportion to the training points
-    imbalance: float | None = (
-        None  # r of FedSPD: a third of the clients has r times the data of another third
-    )
+    imbalance: float | None = None  # a third of the clients has this times the data of a third, r of FedSPD
     power_law: float | None = None  # data of a client falls with this power of its rank
-    augment: bool = False  # are images moved by up to 4 pixels and mirrored, at random, in training?
     draw: Draw = "once"  # an image is given once; shared: once to a client; replace: any number of times
+    augment: bool = False  # are images moved by up to 4 pixels and mirrored, at random, in training?
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        for key, value in vars(self).items():
+            object.__setattr__(self, key, _frozen(value))
         self._check_numbers()
         self._check_together()
 
@@ -61,21 +56,22 @@ class Deal(Checked):
 
     def _check_numbers(self) -> None:
         whole = "a whole number from 1"
+        for key, value in vars(self).items():
+            finite = not isinstance(value, float) or math.isfinite(value)
+            require(finite, key, value, "a finite number")
         for key in ("clients", "clusters", "per_client", "m0"):
             value = getattr(self, key)
             require(value is None or value >= 1, key, value, whole)
-        points = self.train_points
-        low, high = points if isinstance(points, tuple) else (points or 1, points or 1)
-        require(
-            points != 0 and 1 <= low <= high, "train_points", points, f"{whole}, or the fewest and the most"
-        )
+        least = all(n >= 1 for n in _pair(self.train_points))
+        ordered = least and list(_pair(self.train_points)) == sorted(_pair(self.train_points))
+        require(ordered, "train_points", self.train_points, f"{whole}, or the fewest and the most")
         require(self.test_points is None or self.test_points >= 0, "test_points", self.test_points, "from 0")
-        alpha = self.alpha if isinstance(self.alpha, tuple) else (self.alpha,)
-        above = all(a is None or a > 0 for a in alpha) and len(alpha) <= 2
+        above = all(math.isfinite(a) and a > 0 for a in _pair(self.alpha))
         require(above, "alpha", self.alpha, "a number above 0, or two of them")
-        classes = self.classes if isinstance(self.classes, tuple) else (self.classes,)
-        least = all(n is None or n >= 1 for n in classes) and len(classes) <= 2
-        require(least, "classes", self.classes, "a whole number from 1, or two of them")
+        require(all(n >= 1 for n in _pair(self.classes)), "classes", self.classes, f"{whole}, or two of them")
+        for key in ("train_points", "alpha", "classes"):
+            value = getattr(self, key)
+            require(not isinstance(value, tuple) or len(value) == 2, key, value, "one number or two")
 
     def _check_together(self) -> None:
         """Refuse settings that say different things, or that nothing would look at."""
@@ -86,25 +82,20 @@ class Deal(Checked):
             if isinstance(self.train_points, tuple):
                 _refuse(self, key, "train_points", "the mean number of training points beside it")
             _refuse(self, key, "by_owner", "neither: an owner has what it has")
-        made = self.names
-        _needs(self, "angle", "rotate" in made, "distributions = 'rotate'")
-        _needs(self, "shift", "relabel" in made, "distributions = 'relabel'")
-        _needs(self, "groups", "groups" in made, "distributions = 'groups'")
-        _needs(self, "per_client", self.pattern == "structured", "pattern = 'structured'")
-        _needs(self, "m0", self.pattern == "structured", "pattern = 'structured'")
-        structured = self.pattern != "structured" or self.per_client is not None
-        require(
-            structured,
-            "per_client",
-            None,
-            "how many distributions a client has, for the pattern 'structured'",
-        )
-        _needs(
-            self,
-            "clusters",
-            bool(made) or self.clustered,
-            "distributions, or alpha or classes with two values",
-        )
+        for key, name in (("angle", "rotate"), ("shift", "relabel"), ("groups", "groups")):
+            _needs(self, key, name in self.names, f"distributions = {name!r}")
+        in_sets = self.pattern == "structured"
+        _needs(self, "per_client", in_sets, "pattern = 'structured'")
+        _needs(self, "m0", in_sets, "pattern = 'structured'")
+        said = not in_sets or self.per_client is not None
+        require(said, "per_client", None, "how many distributions a client has, for the pattern 'structured'")
+        made = bool(self.names) or self.clustered
+        _needs(self, "clusters", made, "distributions, or beside alpha or classes with two values")
+        if self.clustered and self.pattern != "pure":
+            pair = "alpha" if self.alpha is not None else "classes"
+            raise SettingError(
+                "pattern", f"is {self.pattern!r}; allowed is 'pure' beside {pair} with two values"
+            )
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -120,6 +111,16 @@ class Deal(Checked):
     @property
     def by_class(self) -> bool:
         return self.alpha is not None or self.classes is not None
+
+
+def _frozen(value: Any) -> Any:
+    """Lists as tuples."""
+    return tuple(map(_frozen, value)) if isinstance(value, list | tuple) else value
+
+
+def _pair(value: Any) -> tuple[Any, ...]:
+    """The numbers that were given, if any."""
+    return value if isinstance(value, tuple) else () if value is None else (value,)
 
 
 def _refuse(deal: Deal, one: str, other: str, allowed: str) -> None:

@@ -36,7 +36,7 @@ def dealt(deal: Deal, source: Source, hidden: Hidden, seed: int) -> Federation:
     if deal.by_owner:
         ids, sides = by_owner(deal, source, hidden, rngs, seed)
     else:
-        clients = _CLIENTS if deal.clients is None else deal.clients
+        clients = _clients(deal, hidden)
         ids = tuple(map(str, range(clients)))
         make = by_class if deal.by_class else by_mixture
         sides = make(deal, hidden, clients, rngs, seed)
@@ -59,6 +59,12 @@ def dealt(deal: Deal, source: Source, hidden: Hidden, seed: int) -> Federation:
     )
 
 
+def _clients(deal: Deal, hidden: Hidden) -> int:
+    if deal.clients is None and deal.m0 is not None and deal.per_client is not None:
+        return max(1, deal.m0 * len(hidden.train.parts) // deal.per_client)
+    return _CLIENTS if deal.clients is None else deal.clients
+
+
 def _check_kinds(deal: Deal, source: Source, hidden: Hidden) -> None:
     """Refuse ways of cutting up that this source, or its distributions, cannot have."""
     divided = max(hidden.train.parts) > 0
@@ -76,6 +82,7 @@ def _check_kinds(deal: Deal, source: Source, hidden: Hidden) -> None:
 
 
 def _points(deal: Deal, side: Side, rng: np.random.Generator) -> Points:
+    """An image for every point, shown and called as its distribution says."""
     image = partitions.draw(deal.draw, side.cell, side.offset, side.stocks, side.pool.y[0], rng)
     shown = side.component if len(side.pool.parts) > 1 else torch.zeros_like(side.component)
     at, y = torch.empty_like(image), side.pool.y[0].new_empty((len(image), *side.pool.y[0].shape[1:]))
