@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from coterie import ALGORITHMS, Algorithm, Choosing, Graph, Participation, Privacy, Training
+from coterie.data import Deal
+from coterie.data.named import DEALT
 from coterie.experiment import SOURCES, _File
 from coterie.explain import REQUIRED, Explained, explained
 from coterie.models import MODELS
@@ -30,6 +32,13 @@ Made from the code by `python docs/build.py`. The settings of the algorithms are
 Defaults are written as in Python. In TOML `True` is `true`, `(1, 2)` is `[1, 2]`, and `None` is `"none"`, or the key
 left out where `None` is the default.
 """
+
+
+def _said(deal: Deal) -> str:
+    """What a source says otherwise than others."""
+    usual, own = vars(Deal()), vars(deal)
+    return ", ".join(f"`{key}={value!r}`" for key, value in own.items() if value != usual[key])
+
 
 FILE = """## The experiment file
 
@@ -68,11 +77,20 @@ KEYS = {  # in this order; an empty meaning is that of the source
 }
 DATA = """## Data
 
-`source = "digits"` and so on in TOML, `coterie.data.digits` and so on in Python; `folder` and `table` are
-`from_folder` and `from_table` there. Paths are looked for from the experiment file's folder. In TOML `seed` is the
-experiment's, if not given. `pattern` says how much of each distribution a client has: `"10:90"`, or any two shares
-that add up to 100 (half of the clients have the one mixture, half the other), `"linear"` (from one distribution to the
-other, client by client), `"random"`, or `"pure"` (one distribution each). The first two are for two clusters.
+`source = "mnist"` and so on in TOML, `coterie.data.named("mnist", ...)` in Python; the others are functions of
+`coterie.data`, where `folder` and `table` are `from_folder` and `from_table`. Paths are looked for from the experiment
+file's folder. In TOML `seed` is the experiment's, if not given. `pattern` says how much of each distribution a client
+has: `"10:90"`, or any two shares that add up to 100 (half of the clients have the one mixture, half the other),
+`"linear"` (from one distribution to the other, client by client), `"uniform"` (10 to 90 % of the first), `"random"`,
+`"iid"` (as it comes), or `"pure"` (one distribution each). The first three are for two clusters.
+"""
+
+DATA_SETS = f"""### Data sets
+
+{", ".join(f"`{name}`" for name in DEALT)}; several as `cifar10+mnist`. [Making it heterogeneous](partitions.md) says
+what the settings do. `digits` has other defaults ({_said(DEALT["digits"])}) and `image`, for inputs (1, 8, 8) instead
+of 64 numbers; `femnist` and `shakespeare` are dealt out `by_owner`; several data sets have `distributions='datasets'`,
+and `labels`: `'shared'`, or `'offset'` for classes of their own.
 """
 
 MODEL = """## Models
@@ -135,7 +153,11 @@ def settings() -> str:
     parts = [SETTINGS_HEAD, "\n".join([FILE, *keys()])]
     kinds = (Training, Graph, Participation, Privacy, Choosing)
     parts += [part(f"## {kind.__name__}", kind) for kind in kinds]
-    parts += [DATA, *(part(f"### {name}", make) for name, make in SOURCES.items())]
+    parts += [
+        DATA,
+        "\n".join([DATA_SETS, *table(explained(Deal))]),
+        *(part(f"### {name}", make) for name, make in SOURCES.items()),
+    ]
     parts += [MODEL, *(part(f"### {name}", make, sized[name]) for name, make in MODELS.items())]
     return "\n".join(parts)
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coterie.data import digits, gaussians, regressions
-from coterie.data.distributions import relabel, rotate
+from coterie.data.distributions import relabel, turn
 from coterie.data.draws import generator
 from coterie.data.patterns import components, counts, mixtures
 from coterie.data.synthetic import class_means, coefficients
@@ -25,11 +25,16 @@ def same(a: Federation, b: Federation) -> bool:
         )
 
     hidden = all(
-        torch.equal(t, u)
-        for s, r in zip(a.distributions, b.distributions, strict=True)
-        for t, u in zip(s, r, strict=True)
+        torch.equal(t, u) for s, r in zip(pairs(a), pairs(b), strict=True) for t, u in zip(s, r, strict=True)
     )
     return alike(a.train, b.train) and alike(a.test, b.test) and hidden
+
+
+def pairs(data: Federation) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Inputs and labels of each known distribution."""
+    known = data.distributions
+    own = [of_client(known, s) for s in range(len(known.sizes))]
+    return [(known.x[known.at[one]], known.y[one]) for one in own]
 
 
 def of_client(points: Points, client: int) -> slice:
@@ -87,8 +92,12 @@ def test_random_divides_the_unit_uniformly():
     ("pattern", "distributions", "sentence"),
     [
         ("10:80", 2, "pattern is '10:80'; allowed is two shares that add up to 100"),
-        ("lnear", 2, "pattern is 'lnear'; allowed is 'linear', 'random', 'pure', or two shares"),
-        ("10:90", 3, "pattern is '10:90', which mixes 2 distributions, not 3; 'random' and 'pure' mix any"),
+        ("lnear", 2, "pattern is 'lnear'; allowed is 'pure', 'linear', 'random', 'uniform', 'iid'"),
+        (
+            "10:90",
+            3,
+            "pattern is '10:90', which mixes 2 distributions, not 3; 'random', 'iid' and 'pure' mix any",
+        ),
         ("linear", 3, "pattern is 'linear', which mixes 2 distributions, not 3"),
         ("pure", 0, "number of distributions is 0; allowed is a whole number from 1"),
     ],
@@ -148,7 +157,7 @@ def test_regressions_have_the_shape_asked_for():
     assert data.n_outputs == 1
     assert set(data.train.sizes.tolist()) <= set(range(50, 61))
     assert data.test.sizes.tolist() == [7] * 30
-    assert [tuple(x.shape) for x, _ in data.distributions] == [(11, 4), (11, 4)]
+    assert [tuple(x.shape) for x, _ in pairs(data)] == [(11, 4), (11, 4)]
     assert data.train.y.shape == (len(data.train.x), 1)
 
 
@@ -179,7 +188,7 @@ def test_each_component_is_its_own_regression_with_noise_of_one(side):
 def test_the_distributions_points_come_from_their_own_coefficients():
     data = regressions(noise=0.0, seed=4)
     theta = torch.from_numpy(coefficients(2, 10, 10.0, seed=4))
-    for s, (x, y) in enumerate(data.distributions):
+    for s, (x, y) in enumerate(pairs(data)):
         assert len(x) >= 1000
         assert torch.allclose(x.double() @ theta[s], y[:, 0].double(), atol=1e-4)
         assert not torch.allclose(x.double() @ theta[1 - s], y[:, 0].double(), atol=1.0)
@@ -204,7 +213,7 @@ def test_separation_is_exact(separation, seed):
 
 def test_separation_reaches_the_data():
     data = regressions(separation=166.0, noise=0.0)
-    fits = [torch.linalg.lstsq(x.double(), y.double()).solution for x, y in data.distributions]
+    fits = [torch.linalg.lstsq(x.double(), y.double()).solution for x, y in pairs(data)]
     assert float(((fits[0] - fits[1]) ** 2).sum()) == pytest.approx(166.0, rel=1e-4)
 
 
@@ -254,10 +263,7 @@ def test_a_class_means_different_things_in_different_clusters():
     data = gaussians(separation=8.0, distribution_points=2000)
     means = torch.from_numpy(class_means(2, 5, 10, 8.0)).float()
     accuracy = torch.tensor(
-        [
-            [float((torch.cdist(x, m).argmin(1) == y).float().mean()) for m in means]
-            for x, y in data.distributions
-        ]
+        [[float((torch.cdist(x, m).argmin(1) == y).float().mean()) for m in means] for x, y in pairs(data)]
     )
     assert (accuracy.diagonal() > 0.9).all()
     assert (accuracy.flip(1).diagonal() < 0.7).all()
@@ -266,47 +272,52 @@ def test_a_class_means_different_things_in_different_clusters():
 # Digits
 
 
+def sides(seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    """The images to train on and those to test on."""
+    order = torch.from_numpy(generator(seed, "sides").permutation(1797))
+    return order[:1347], order[1347:]
+
+
 def test_digits_are_the_images_of_scikit_learn():
     from sklearn.datasets import load_digits
 
     data = digits()
-    assert torch.equal(data.train.x, torch.tensor(load_digits().data / 16, dtype=torch.float32))
+    images = torch.tensor(load_digits().data / 16, dtype=torch.float32)
+    assert torch.equal(torch.cat([data.train.x, data.test.x]), images[torch.cat(sides())])
     assert (float(data.train.x.min()), float(data.train.x.max())) == (0.0, 1.0)
     assert data.train.sizes.tolist() == [80] * 100
     assert data.test.sizes.tolist() == [20] * 100
     assert data.n_outputs == 10
-    assert digits(image=True).train.x.shape == (1797, 1, 8, 8)
+    assert digits(image=True).train.x.shape == (1347, 1, 8, 8)
 
 
 def test_relabeled_digits_are_shifted_by_four():
     from sklearn.datasets import load_digits
 
     truth = torch.tensor(load_digits().target)
-    for points in (digits().train, digits().test):
-        assert torch.equal(points.y, (truth[points.at] + 4 * points.component) % 10)
+    for points, side in zip((digits().train, digits().test), sides(), strict=True):
+        assert torch.equal(points.y, (truth[side[points.at]] + 4 * points.component) % 10)
         assert set(points.component.tolist()) == {0, 1}
 
 
 @pytest.mark.parametrize("distributions", ["relabel", "rotate"])
 def test_no_image_twice_and_no_image_on_both_sides(distributions):
     data = digits(distributions=distributions, train_points=300)
-    images = 1797
-    for points in (data.train, data.test):
+    for points, images in ((data.train, 1347), (data.test, 450)):
         for client in range(len(data)):
             mine = points.at[of_client(points, client)] % images
             assert len(mine.unique()) == len(mine)
-    sides = [set((points.at % images).tolist()) for points in (data.train, data.test)]
-    assert not sides[0] & sides[1]
-    assert len(sides[0]) == 1347
-    assert len(data.distributions[0][0]) == 450
+    assert len((data.train.at % 1347).unique()) == 1347
+    assert sorted(torch.cat(sides()).tolist()) == list(range(1797))
+    assert len(pairs(data)[0][0]) == 450
 
 
 def test_the_held_out_images_of_a_distribution_are_never_trained_on():
     data = digits()
     trained = {row.numpy().tobytes() for row in data.train.x[data.train.at]}
-    tested = [row.numpy().tobytes() for row in data.distributions[0][0]]
+    tested = [row.numpy().tobytes() for row in pairs(data)[0][0]]
     assert sum(row in trained for row in tested) == 0
-    (x0, y0), (x1, y1) = data.distributions
+    (x0, y0), (x1, y1) = pairs(data)
     assert torch.equal(x0, x1)
     assert torch.equal(y1, (y0 + 4) % 10)
 
@@ -316,12 +327,13 @@ def test_rotated_digits_are_turned_once_per_distribution():
 
     bunch = load_digits()
     data = digits(distributions="rotate", clusters=4, pattern="random", image=True, clients=10)
-    assert len(data.train.x) == 4 * 1797
+    assert len(data.train.x) == 4 * 1347
     for point in range(0, 800, 37):
         s, at = int(data.train.component[point]), int(data.train.at[point])
-        turned = np.rot90(bunch.images[at % 1797] / 16, s)
+        image = int(sides()[0][at % 1347])
+        turned = np.rot90(bunch.images[image] / 16, s)
         assert np.array_equal(data.train.x[at, 0].numpy(), turned.astype(np.float32))
-        assert int(data.train.y[point]) == bunch.target[at % 1797]
+        assert int(data.train.y[point]) == bunch.target[image]
 
 
 def test_digits_hold_the_linear_mixture():
@@ -331,18 +343,21 @@ def test_digits_hold_the_linear_mixture():
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"distributions": "turn"}, "distributions is 'turn'; allowed is 'relabel' or 'rotate'"),
+        ({"distributions": "turn"}, "distributions is 'turn', the nearest is .*; allowed is rotate, relabel"),
         ({"distributions": "rotate", "clusters": 5, "pattern": "pure"}, "clusters is 5; allowed is 1 to 4"),
         (
             {"shift": 5, "clusters": 3, "pattern": "pure"},
             "shift is 5; allowed is a shift that gives 3 different",
         ),
         ({"shift": 0}, "shift is 0"),
-        ({"train_points": 1348}, "train_points is 1348; allowed is at least 1 of 1347 images to train on"),
+        (
+            {"train_points": 1348},
+            "train_points is 1348, .* of the training images; allowed is at most the 1347",
+        ),
         ({"train_points": 0}, "train_points is 0"),
         (
             {"test_points": 451},
-            "test_points is 451; allowed is at least 0 of 1347 images to train on and 450 to test",
+            "test_points is 451, .* of the test images; allowed is at most the 450",
         ),
     ],
 )
@@ -378,7 +393,9 @@ def test_more_test_points_leave_the_training_points_alone():
 def test_distributions_are_reusable():
     assert relabel(torch.tensor([0, 5, 9]), 2, shift=3, classes=10).tolist() == [6, 1, 5]
     image = torch.arange(12).reshape(1, 3, 4)
-    for s in range(4):
-        assert np.array_equal(rotate(image, s)[0].numpy(), np.rot90(image[0].numpy(), s))
-    with pytest.raises(CoterieError, match="distribution is 4; allowed is 0 to 3"):
-        rotate(image, 4)
+    square = torch.arange(9).reshape(1, 3, 3)
+    for s in range(-1, 6):
+        assert np.array_equal(turn(square, 90 * s)[0].numpy(), np.rot90(square[0].numpy(), s))
+    assert np.array_equal(turn(image, 180)[0].numpy(), np.rot90(image[0].numpy(), 2))
+    with pytest.raises(CoterieError, match="angle is 90; allowed is 180 for images of 3x4 pixels"):
+        turn(image, 90)

@@ -71,7 +71,7 @@ CASES = [
     Case("no clients", {"data.clients": 0}, ("data.clients is 0", "from 1")),
     Case("negative points", {"data.test_points": -1}, ("data.test_points is -1", "from 0")),
     Case("pattern", {"data.pattern": "10:80"}, ("data.pattern is '10:80'", "add up to 100")),
-    Case("3 of 2", {"data.clusters": 3}, ("data.pattern is '10:90'", "'random' and 'pure'")),
+    Case("3 of 2", {"data.clusters": 3}, ("data.pattern is '10:90'", "'random', 'iid' and 'pure'")),
     Case("pull", {"algorithm.pull": -1}, ("algorithm.pull is -1", "0 or more")),
     Case("no cluster", {"algorithm.n_clusters": 0}, ("algorithm.n_clusters is 0", "1 or more")),
     Case("K above N", {"algorithm.draws": 7}, ("algorithm.draws is 7", "1 to 6")),

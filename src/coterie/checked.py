@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import types
 import typing
 from collections.abc import Iterable, Sequence
@@ -58,7 +59,7 @@ def describe(hint: Any) -> str:
         return " or ".join(describe(one) for one in inner)
     if origin in (tuple, Sequence) and inner:
         many = origin is Sequence or Ellipsis in inner
-        each = describe(inner[0]).removeprefix("a ").replace("number", "numbers").replace("table", "tables")
+        each = re.sub(r"\b(number|table|list)\b", r"\1s", describe(inner[0]).removeprefix("a "))
         return f"a list of {each}" if many else f"a list of {len(inner)} {each}"
     plain = {bool: "true or false", int: "a whole number", float: "a number", str: "a text in quotes"}
     words = {types.NoneType: repr(NONE), dict: "a table"}

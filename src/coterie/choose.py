@@ -141,7 +141,7 @@ def hold_out(data: Federation, share: float, seed: int) -> Federation:
     order = order[torch.argsort(owner[order], stable=True)]  # by client, and within it by key
     held = torch.zeros_like(owner, dtype=torch.bool)
     held[order[place < size[owner]]] = True
-    return replace(data, train=_part(points, ~held), test=_part(points, held), distributions=())
+    return replace(data, train=_part(points, ~held), test=_part(points, held), distributions=None)
 
 
 def _part(points: Points, wanted: Tensor) -> Points:

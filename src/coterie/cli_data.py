@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 from rich.table import Table
 
+from coterie import data_show
 from coterie.data import fetch
 from coterie.data.catalogue import ENVIRONMENT, KNOWN, Known, data_folder, known
 from coterie.errors import CoterieError
@@ -59,6 +60,9 @@ def get(
         files = _fetched(one, one.package, folder)
         _say(f"{one.name} is in {_place(files)} ({_size(files)})")
     return 0
+
+
+app.command()(data_show.show)
 
 
 def _by_hand(one: Known, folder: Path) -> str:

@@ -18,6 +18,8 @@ from coterie import data, models, toml
 from coterie.choice import Choice, Choosing
 from coterie.choose import Watch as WatchChoosing
 from coterie.choose import choose_clusters
+from coterie.data.named import DEALT
+from coterie.data.named import known as known_of
 from coterie.errors import CoterieError, require
 from coterie.federation import Federation
 from coterie.methods import (
@@ -38,8 +40,7 @@ from coterie.run import Watch, run
 from coterie.settings import REQUIRED, Section, Setting, Table, check, choose, parameters, saying, spell
 from coterie.simulate import Simulation
 
-SOURCES: dict[str, Callable[..., Federation]] = {
-    "digits": data.digits,
+SOURCES: dict[str, Callable[..., Federation]] = {  # besides the data sets of `named.DEALT`
     "regressions": data.regressions,
     "gaussians": data.gaussians,
     "folder": data.from_folder,
@@ -102,8 +103,9 @@ class Experiment:
     def federation(self) -> Federation:
         settings = {key: value for key, value in self.data.items() if key != "source"}
         settings["seed"] = self.seed if settings["seed"] is None else settings["seed"]
+        source = self.data["source"]
         with saying(Section("data", settings)):
-            return SOURCES[self.data["source"]](**settings)
+            return SOURCES[source](**settings) if source in SOURCES else data.named(source, **settings)
 
     def factory(self, federation: Federation) -> Build:
         """What makes a fresh model, sized for the data."""
@@ -257,18 +259,31 @@ def _choosing(section: Section) -> Choosing:
 
 
 def _data(section: Section, folder: Path) -> Table:
-    source = choose(section, "source", SOURCES)
+    source = _source(section)
     section = check(section.without("source"), _source_settings(source), also=("source",))
-    for key, setting in parameters(SOURCES[source]).items():
-        if Path in get_args(setting.hint):
-            section.values[key] = str(folder / section.values[key])
+    for key in _paths(source):
+        section.values[key] = str(folder / section.values[key])
     return {"source": source, **section.values}
+
+
+def _source(section: Section) -> str:
+    """A name, or several data sets joined by +."""
+    given = section.values.get("source")
+    if not isinstance(given, str) or "+" not in given:
+        return choose(section, "source", (*DEALT, *SOURCES))
+    each = [replace(section, values={"source": name.strip()}) for name in given.split("+")]
+    return "+".join(choose(one, "source", DEALT) for one in each)
+
+
+def _paths(source: str) -> list[str]:
+    known = parameters(SOURCES[source]) if source in SOURCES else {}
+    return [key for key, one in known.items() if Path in get_args(one.hint)]
 
 
 def _source_settings(source: str) -> dict[str, Setting]:
     """A source's own parameters; paths are texts in TOML, and the seed may be left to the experiment."""
-    known = parameters(SOURCES[source])
-    paths = {key: replace(one, hint=str) for key, one in known.items() if Path in get_args(one.hint)}
+    known = parameters(SOURCES[source]) if source in SOURCES else known_of(source)
+    paths = {key: replace(known[key], hint=str) for key in _paths(source)}
     return {**known, **paths, "seed": Setting(Seed | None, None)}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -82,8 +82,8 @@ class Points:
 class Federation:
     """Every client's own data, and what is known of where it came from.
 
-    `distributions` holds, for each hidden distribution that is known, points drawn from it alone: they score
-    the centers and are never trained on.
+    `distributions` has, in place of clients, the hidden distributions that are known, each with points drawn from
+    it alone: they score the centers and are never trained on.
     """
 
     ids: tuple[str, ...]
@@ -92,7 +92,8 @@ class Federation:
     task: Task = "classification"
     n_outputs: int = 1  # classes, or numbers to predict
     classes: tuple[str, ...] = ()  # the words behind the labels, where they were words
-    distributions: tuple[tuple[Tensor, Tensor], ...] = field(default=())
+    distributions: Points | None = None
+    names: tuple[str, ...] = ()  # what labels that are numbers are called, for people
     features: tuple[str, ...] = ()  # the columns that were read, where it was a table
     normalise: Normalise | None = None  # mean and deviation of each channel of images kept as uint8
     augment: bool = False  # are such images moved and mirrored in training?
@@ -108,7 +109,8 @@ class Federation:
         """(client, distribution): the true share of each distribution in a client's training data."""
         if self.train.component is None:
             return None
-        n = max(len(self.distributions), int(self.train.component.max()) + 1)
+        known = 0 if self.distributions is None else len(self.distributions.sizes)
+        n = max(known, int(self.train.component.max()) + 1)
         counts = torch.zeros(len(self), n, dtype=torch.float64)
         counts.index_put_(
             (self.train.owner, self.train.component), torch.ones((), dtype=torch.float64), accumulate=True

@@ -13,7 +13,6 @@ from torch import Tensor
 from coterie import meters
 from coterie.accounting import account
 from coterie.cohort import Personal
-from coterie.federation import Points
 from coterie.scores import Scores
 from coterie.simulate import Result, Simulation
 
@@ -21,8 +20,10 @@ from coterie.simulate import Result, Simulation
 def center_scores(simulation: Simulation, centers: Tensor) -> list[Scores]:
     """For each center (cluster, width), its scores on each known distribution."""
     cohort, known = simulation.clients.cohort, simulation.data.distributions
-    points = Points.of(list(known)).to(cohort.network.device, cohort.network.dtype)
-    return [cohort.score(Personal.single(center.expand(len(known), -1)), points) for center in centers]
+    if known is None:
+        return []
+    points = known.to(cohort.network.device, cohort.network.dtype)
+    return [cohort.score(Personal.single(center.expand(len(known.sizes), -1)), points) for center in centers]
 
 
 def match(loss: Tensor) -> tuple[list[int], list[int]]:
@@ -78,7 +79,7 @@ def summarise(simulation: Simulation, result: Result) -> dict[str, Any]:
     if privacy is not None:
         summary["privacy"] = privacy
     summary["personal"] = _personal(simulation, result)
-    if simulation.data.distributions and _has_centers(simulation):
+    if simulation.data.distributions is not None and _has_centers(simulation):
         summary["centers"] = _centers(simulation, result)
     found = found_ari(simulation, result)
     if found is not None:

@@ -1,15 +1,18 @@
 """Data: sources, distributions, partitions, and the user's own."""
 
 from coterie.data.catalogue import data_folder, load
-from coterie.data.digits import digits
+from coterie.data.deal import Deal, deal
 from coterie.data.hugging_face import from_datasets
+from coterie.data.named import digits, named
 from coterie.data.own import from_arrays, from_folder, from_table
 from coterie.data.source import Source
 from coterie.data.synthetic import gaussians, regressions
 
 __all__ = [
+    "Deal",
     "Source",
     "data_folder",
+    "deal",
     "digits",
     "from_arrays",
     "from_datasets",
@@ -17,5 +20,6 @@ __all__ = [
     "from_table",
     "gaussians",
     "load",
+    "named",
     "regressions",
 ]

@@ -13,7 +13,11 @@ from coterie.data.draws import generator
 from coterie.errors import SettingError, require
 
 _RATIO = re.compile(r"(\d+(?:\.\d+)?):(\d+(?:\.\d+)?)")
-ALLOWED = "'linear', 'random', 'pure', or two shares that add up to 100 such as '10:90'"
+ALLOWED = (
+    "'pure', 'linear', 'random', 'uniform', 'iid', for data sets 'structured', "
+    "or two shares that add up to 100 such as '10:90'"
+)
+_UNIFORM = (0.1, 0.9)  # FedSPD, section 6
 
 
 def mixtures(pattern: str, clients: int, distributions: int, seed: int = 0) -> Tensor:
@@ -24,8 +28,12 @@ def mixtures(pattern: str, clients: int, distributions: int, seed: int = 0) -> T
         return torch.eye(distributions, dtype=torch.float64)[torch.arange(clients) % distributions]
     if pattern == "random":
         return _random(clients, distributions, seed)
+    if pattern == "iid":
+        return torch.full((clients, distributions), 1 / distributions, dtype=torch.float64)
     if pattern == "linear":
         first = (torch.arange(clients, dtype=torch.float64) + 0.5) / clients
+    elif pattern == "uniform":
+        first = torch.from_numpy(generator(seed, "mixtures").uniform(*_UNIFORM, clients))
     elif ratio := _RATIO.fullmatch(pattern):
         first = _halves(pattern, float(ratio[1]), float(ratio[2]), clients)
     else:
@@ -33,9 +41,13 @@ def mixtures(pattern: str, clients: int, distributions: int, seed: int = 0) -> T
     if distributions != 2:
         raise SettingError(
             "pattern",
-            f"is {pattern!r}, which mixes 2 distributions, not {distributions}; 'random' and 'pure' mix any",
+            f"is {pattern!r}, which mixes 2 distributions, not {distributions}; 'random', 'iid' and 'pure' mix any",
         )
     return torch.stack([first, 1 - first], dim=1)
+
+
+def mixes_two(pattern: str) -> bool:
+    return pattern in ("linear", "uniform") or _RATIO.fullmatch(pattern) is not None
 
 
 def _halves(pattern: str, a: float, b: float, clients: int) -> Tensor:
@@ -48,6 +60,37 @@ def _random(clients: int, distributions: int, seed: int) -> Tensor:
     """Every client divides [0, 1] at points drawn uniformly."""
     cuts = np.sort(generator(seed, "mixtures").random((clients, distributions - 1)), axis=1)
     return torch.from_numpy(np.diff(cuts, axis=1, prepend=0.0, append=1.0))
+
+
+def structured(clients: int, distributions: int, per_client: int, m0: int | None, seed: int) -> Tensor:
+    """k-FED: every client has `per_client` (k') of the distributions, in equal shares.
+
+    With `m0` as in its section 4.1: the distributions are cut into sets of k', and m0 clients have each set, so
+    that a client has 1/m0 of each of them. Without, as in its section 4.2.1: every client's set is random.
+    """
+    require(clients >= 1, "clients", clients, "a whole number from 1")
+    allowed = f"1 to {distributions}, the number of distributions"
+    require(1 <= per_client <= distributions, "per_client", per_client, allowed)
+    if m0 is None:
+        return few(clients, distributions, per_client, generator(seed, "mixtures")).double() / per_client
+    whole = distributions % per_client == 0
+    divisor = f"a number that divides {distributions}, the number of distributions, when m0 is given"
+    require(whole, "per_client", per_client, divisor)
+    needed = m0 * distributions // per_client
+    require(clients == needed, "clients", clients, f"{needed}: m0 · clusters / per_client")
+    sets = torch.arange(clients) % (distributions // per_client)
+    return (torch.arange(distributions) // per_client == sets[:, None]).double() / per_client
+
+
+def few(holders: int, kinds: int, each: int, rng: np.random.Generator) -> Tensor:
+    """(holder, kind): who holds which of the kinds; at random, but each kind has as many holders as any other."""
+    holds = torch.zeros(holders, kinds, dtype=torch.bool)
+    holders_of = np.zeros(kinds)
+    for own in holds:
+        chosen = np.lexsort((rng.random(kinds), holders_of))[:each]  # the rarest, ties at random
+        holders_of[chosen] += 1
+        own[torch.from_numpy(chosen)] = True
+    return holds
 
 
 def counts(mixture: Tensor, sizes: Tensor) -> Tensor:

@@ -152,5 +152,5 @@ def _federation(
         test=points("test points", torch.full((clients,), test_points)) if test_points else None,
         task=task,
         n_outputs=n_outputs,
-        distributions=tuple(sample(np.full(distribution_points, s), rng) for s in range(clusters)),
+        distributions=Points.of([sample(np.full(distribution_points, s), rng) for s in range(clusters)]),
     )

@@ -1,0 +1,202 @@
+"""Data sets by name, from three lines of TOML to a finished run; text and images through the same engine."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+
+from coterie.data import data_folder, load, named
+from coterie.data.catalogue import KNOWN
+from coterie.data_show import by_cluster, held, show, table
+from coterie.errors import CoterieError
+from coterie.experiment import Experiment, parse
+from coterie.summary import summarise
+
+AVERAGE = {"name": "FedAvg"}
+SGD = {"rate": 0.1, "batch": 8, "epochs": 1}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A data folder with small files in the shape of MNIST, CIFAR-10 and EMNIST, and some roles."""
+    rng = np.random.default_rng(0)
+    for name, shape, classes in (
+        ("mnist", (28, 28), 10),
+        ("cifar10", (32, 32, 3), 10),
+        ("emnist_balanced", (28, 28), 47),
+    ):
+        sides = {}
+        for side, n in (("train", 940), ("test", 470)):
+            sides[f"x_{side}"] = rng.integers(0, 256, (n, *shape), dtype=np.uint8)
+            sides[f"y_{side}"] = (np.arange(n) % classes).astype(np.uint8)
+        np.savez(tmp_path / f"{name}.npz", **sides)
+    with (tmp_path / "shakespeare_roles.jsonl").open("w") as file:
+        for i in range(6):  # two ways of speaking
+            text = ("to be or not to be " if i % 2 else "AAH, OOH; AAH, OOH; ") * (40 + 5 * i)
+            file.write(json.dumps({"play": "a play", "role": f"role {i}", "text": text}) + "\n")
+    monkeypatch.setenv("COTERIE_DATA", str(tmp_path))
+    return tmp_path
+
+
+def experiment(
+    data: dict, model: dict | str = "linear", rounds: int = 1, algorithm: dict = AVERAGE
+) -> Experiment:
+    model = model if isinstance(model, dict) else {"name": model}
+    return parse({"data": data, "model": model, "algorithm": algorithm, "training": SGD, "rounds": rounds})
+
+
+def played(asked: Experiment) -> tuple[dict, list[float]]:
+    """The summary, and the mean training loss after each round."""
+    simulation = asked.prepare().simulation(asked.methods[0])
+    losses = []
+    while not simulation.done:
+        simulation.step()
+        losses.append(float(simulation.test_scores(simulation.result(final=False).personal).loss.mean()))
+    return summarise(simulation, simulation.result(final=True)), losses
+
+
+@pytest.mark.parametrize(
+    ("data", "distributions"),
+    [
+        ({"source": "mnist", "distributions": "rotate", "clusters": 4, "clients": 8}, 4),
+        ({"source": "mnist", "clusters": 2, "alpha": [0.5, 10], "clients": 8}, 2),
+        ({"source": "cifar10", "clusters": 2, "classes": [3, 2], "clients": 8}, 2),
+        ({"source": "cifar10+mnist", "pattern": "uniform", "clients": 8, "augment": True}, 2),
+        ({"source": "emnist-balanced", "distributions": ["case", "rotate"], "clusters": 4, "clients": 8}, 4),
+        ({"source": "digits", "distributions": "none", "pattern": "pure", "classes": 2, "clients": 8}, 1),
+    ],
+)
+def test_three_lines_of_toml_are_a_run(folder, data, distributions):
+    asked = experiment(data)
+    again = parse(tomllib.loads(asked.resolved()))
+    assert again.data == asked.data
+    made = asked.federation()
+    assert made.fingerprint() == again.federation().fingerprint()
+    assert made.mixture.shape == (8, distributions)
+    summary, losses = played(asked)
+    assert np.isfinite(losses).all()
+    assert len(summary["centers"]["center_of_distribution"]) == distributions
+
+
+def test_images_stay_uint8_and_are_normalised_as_the_source_says(folder):
+    made = named("cifar10", clients=4)
+    assert made.train.x.dtype == torch.uint8
+    assert made.normalise == KNOWN["cifar10"].normalise
+    assert made.names[3] == "cat"
+    assert made.classes == ()  # its labels are numbers
+
+
+@pytest.mark.parametrize(
+    ("data", "sentence"),
+    [
+        ({"source": "mnits"}, "data.source is 'mnits', the nearest is 'mnist'"),
+        ({"source": "cifar10+mnits"}, "data.source is 'mnits', the nearest is 'mnist'"),
+        ({"source": "cifar10+regressions"}, "data.source is 'regressions', the nearest is"),
+        ({"source": "mnist", "labels": "offset"}, "data.labels is not a known key"),
+        ({"source": "mnist", "rotate": True}, "data.rotate is not a known key"),
+        (
+            {"source": "mnist", "alpha": "much"},
+            "data.alpha is 'much'; allowed is a number or a list of 2 numbers",
+        ),
+        (
+            {"source": "mnist", "draw": "any"},
+            "data.draw is 'any'; allowed is one of 'once', 'shared', 'replace'",
+        ),
+        (
+            {"source": "mnist", "alpha": 0.1, "classes": 2},
+            "data.alpha is 0.1 and classes is 2; allowed is only one",
+        ),
+        ({"source": "mnist", "clients": 1000}, "data.clients is 1000, which leaves client"),
+        (
+            {"source": "mnist", "distributions": "case"},
+            "data.distributions is 'case'; allowed is that for labels of both",
+        ),
+        ({"source": "fashion-mnist"}, "fashion-mnist cannot be read"),
+    ],
+)
+def test_wrong_data_is_said_in_one_sentence(folder, data, sentence):
+    with pytest.raises(CoterieError, match=sentence.replace("(", r"\(").replace("+", r"\+")) as problem:
+        experiment(data).federation()
+    assert "\n" not in str(problem.value)
+
+
+# text
+
+
+@pytest.mark.parametrize("algorithm", [AVERAGE, {"name": "WeCFL", "n_clusters": 2}])
+def test_shakespeare_by_role_trains(folder, algorithm):
+    asked = experiment({"source": "shakespeare"}, {"name": "char_lstm", "hidden": 16}, 4, algorithm)
+    made = asked.federation()
+    source = load("shakespeare", folder)
+    assert (made.task, made.n_outputs) == ("next-character", len(source.classes))
+    assert made.ids == tuple(f"a play/role {i}" for i in range(6))
+    assert made.train.y.shape[1:] == made.train.x.shape[1:]
+    assert torch.equal(made.train.x[made.train.at][:, 1:], made.train.y[:, :-1])  # the next characters
+    summary, losses = played(asked)
+    assert losses[-1] < losses[0] < np.log(made.n_outputs)
+    assert summary["outputs"] == made.n_outputs
+
+
+def test_wecfl_finds_two_ways_of_speaking(folder):
+    asked = experiment(
+        {"source": "shakespeare"}, {"name": "char_lstm", "hidden": 16}, 4, {"name": "WeCFL", "n_clusters": 2}
+    )
+    simulation = asked.prepare().simulation(asked.methods[0])
+    while not simulation.done:
+        simulation.step()
+    found = simulation.result(final=True).importance.argmax(1)
+    assert (found == found[0]).tolist() == [True, False] * 3
+
+
+@pytest.mark.skipif(
+    KNOWN["shakespeare"].at(data_folder()) is None,
+    reason="Shakespeare is not in the data folder (COTERIE_DATA)",
+)
+@pytest.mark.parametrize("algorithm", [AVERAGE, {"name": "WeCFL", "n_clusters": 2}])
+def test_the_real_plays_train(algorithm):
+    data = {"source": "shakespeare", "clients": 6, "train_points": 12, "test_points": 4}
+    _, losses = played(experiment(data, {"name": "char_lstm", "hidden": 16}, 3, algorithm))
+    assert losses[-1] < losses[0]
+
+
+# who has what
+
+
+def test_what_is_held_adds_up(folder):
+    made = named("mnist", clients=6, distributions="rotate", clusters=3, pattern="random", classes=4)
+    whole = held(made)
+    assert whole.shape == (6, 3, 10)
+    assert torch.equal(whole.sum((1, 2)), made.train.sizes)
+    assert torch.equal(whole.sum((0, 1)), made.train.y.bincount(minlength=10))
+    assert torch.allclose(whole.sum(2) / made.train.sizes[:, None], made.mixture.float())
+    assert sorted(by_cluster(whole)) == list(range(6))
+
+
+def test_the_table_has_a_line_per_client(folder):
+    made = named("mnist", clients=4, distributions="rotate", clusters=2, classes=2)
+    console = Console(width=200)
+    with console.capture() as printed:
+        console.print(table(made))
+    lines = printed.get().splitlines()
+    first = lines[2].split()
+    assert first[:4] == ["0", "1", str(int(made.train.sizes[0])), str(int(made.test.sizes[0]))]
+    assert [int(n) for n in first[4:] if n != "·"] == [int(n) for n in held(made)[0].sum(0) if n]
+    assert "4 clients" in lines[-1]
+
+
+@pytest.mark.parametrize("source", ["mnist", "shakespeare", "regressions", "digits"])
+def test_show_prints_and_draws(folder, tmp_path, capsys, source):
+    file, picture = tmp_path / "e.toml", tmp_path / "p.png"
+    file.write_text(f'[data]\nsource = "{source}"\n[model]\nname = "linear"\n[algorithm]\nname = "FedAvg"\n')
+    changes = [] if source == "shakespeare" else ["data.clients=5"]
+    assert show(file, picture, changes) == 0
+    assert f"{6 if source == 'shakespeare' else 5} clients" in capsys.readouterr().out
+    assert picture.read_bytes()[:4] == b"\x89PNG"
+    with pytest.raises(CoterieError, match=r"--out is .*allowed is a file that ends in \.png"):
+        show(file, tmp_path / "p.doc")
