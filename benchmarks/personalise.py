@@ -30,7 +30,9 @@ SETTINGS: dict[str, Any] = {"rounds": ROUNDS, "training": TRAINING, "evaluate_ev
 
 def rotated(each: int, seed: int) -> Federation:
     """Clients with one rotation, or with two of the four; by size the same."""
-    data = digits(CLIENTS, "rotate", 4, pattern="pure", train_points=80, seed=seed)
+    data = digits(
+        clients=CLIENTS, distributions="rotate", clusters=4, pattern="pure", train_points=80, seed=seed
+    )
     return data if each == 1 else _paired(data, seed)
 
 
@@ -38,9 +40,9 @@ def _paired(data: Federation, seed: int) -> Federation:
     """Every other image of a client is turned on, by as much for all its images."""
     chance = np.random.default_rng([seed, 2])
     on = torch.from_numpy(chance.integers(1, 4, len(data)))
-    images = len(data.train.x) // 4  # the store has all images under one rotation after another
 
     def turned(points: Any) -> Any:
+        images = len(points.x) // 4  # a store has its images under one rotation after another
         place = torch.arange(len(points.at)) - points.offset[points.owner]
         more = on[points.owner] * (place % 2)
         at = (points.at + images * more) % len(points.x)
@@ -60,10 +62,12 @@ def accuracy(found: Any, data: Federation) -> float:
 
 def oracle(data: Federation, each: int, seed: int) -> float:
     """The recipe on inputs that say their rotation, which the model does not look at."""
-    turn = torch.repeat_interleave(torch.arange(4.0), len(data.train.x) // 4)
-    x = torch.cat([data.train.x, 1000 * torch.nn.functional.one_hot(turn.long(), 4)], 1)
-    assert data.test is not None
-    told = replace(data, train=replace(data.train, x=x), test=replace(data.test, x=x), distributions=())
+
+    def saying(points: Any) -> Any:
+        turn = torch.repeat_interleave(torch.arange(4), len(points.x) // 4)
+        return replace(points, x=torch.cat([points.x, 1000 * torch.nn.functional.one_hot(turn, 4)], 1))
+
+    told = replace(data, train=saying(data.train), test=saying(data.test), distributions=None)
 
     def blind() -> torch.nn.Module:
         return torch.nn.Sequential(_Without(), *mlp())
@@ -84,7 +88,7 @@ def row(each: int, seed: int) -> dict[str, Any]:
         "accuracy": one.summary["personal"]["accuracy"],
         "megabytes": one.summary["megabytes"],
     }
-    hard = coterie.run(mlp, data, IFCA(4), seed=seed, **SETTINGS)
+    hard = coterie.run(mlp, data, IFCA(4), seed=seed, start="random", **SETTINGS)
     result["IFCA"] = {
         "accuracy": hard.summary["personal"]["accuracy"],
         "megabytes": hard.summary["megabytes"],

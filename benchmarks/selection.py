@@ -50,7 +50,7 @@ def two_classes_each(seed: int) -> Federation:
         held.append(np.concatenate([_some(train, labels, c, n, chance) for c, n in counts]))
         own.append(np.concatenate([_some(test, labels, c, 5, chance) for c in classes]))
     ids = tuple(str(i) for i in range(CLIENTS))
-    known = ((x[test], y[test]),)
+    known = Points.of([(x[test], y[test])])
     return Federation(ids, _points(x, y, held), _points(x, y, own), n_outputs=10, distributions=known)
 
 
@@ -68,7 +68,8 @@ def play(how: Participation, data: Federation, seed: int) -> dict[str, Any]:
     run = Simulation(
         mlp, data, Stages((Stage(FedAvg(), ROUNDS[-1], TRAINING, participation=how),)), seed=seed
     )
-    everything = Points.of(list(data.distributions))
+    everything = data.distributions
+    assert everything is not None
     found: dict[str, Any] = {"accuracy": {}}
     for t in range(1, ROUNDS[-1] + 1):
         run.step()

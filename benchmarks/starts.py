@@ -72,7 +72,8 @@ def federation(kind: str, clusters: int, pattern: str, seed: int) -> Federation:
         apart = 166.0 if clusters == 2 else None
         return regressions(clients=40, clusters=clusters, pattern=pattern, separation=apart, seed=seed)
     shift = 4 if clusters == 2 else 3
-    return digits(60, kind, clusters, shift, pattern, seed=seed)  # type: ignore[arg-type]
+    more = {"shift": shift} if kind == "relabel" else {}
+    return digits(seed, clients=60, distributions=kind, clusters=clusters, pattern=pattern, **more)
 
 
 def play(job: Job) -> dict[str, Any]:

@@ -148,7 +148,7 @@ def test_a_share_of_each_clients_own_training_points_is_held_out() -> None:
     for name, every in _points(data, "train").items():
         assert sorted(kept[name] + held[name]) == every  # no test point, none twice, none of others
     assert apart.train.y.flatten().tolist() == [one for each in kept.values() for one in each]
-    assert apart.distributions == ()
+    assert apart.distributions is None
 
 
 def test_who_else_takes_part_does_not_change_what_is_held_out() -> None:

@@ -2,7 +2,7 @@
 
 Every clustered method depends on its start. From random centers, those that label single points find classes
 rather than clusters, and those that let clients choose leave some centers unchosen. A start takes a stage and
-gives the stages to play in its place. It spends some of the stage's rounds, so that the whole stays as long.
+gives the stages to play in its place. It spends some of the stage's rounds, so the whole is at most as long.
 """
 
 from __future__ import annotations

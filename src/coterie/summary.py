@@ -42,7 +42,7 @@ def importance_error(importance: Tensor, mixture: Tensor, pairs: tuple[list[int]
 def importance_error_of(simulation: Simulation, result: Result) -> float | None:
     """That of a result, where the true shares are known and there are clusters to mistake."""
     mixture = simulation.data.mixture
-    if mixture is None or not simulation.data.distributions or not _has_centers(simulation):
+    if mixture is None or simulation.data.distributions is None or not _has_centers(simulation):
         return None
     pairs = match(torch.stack([scores.loss for scores in center_scores(simulation, result.centers)]))
     return importance_error(result.importance, mixture, pairs) if len(pairs[0]) > 1 else None

@@ -1,0 +1,113 @@
+"""Do the clustered methods find what they should, each from its own start?
+
+    python benchmarks/recovery.py --seeds 1000 --out benchmarks/results/recovery.json
+
+Two regressions (D = 166, 100 clients, 25 rounds of SGD 0.02, batch 10, 2 epochs): MSE of the matched centers, whose
+floor is 1; a hard choice on 10:90 cannot do better than 0.01·D + 1 = 2.66. Four rotations of digits (every client
+pure, MLP 64-32-10, 100 clients of 50 points, 30 rounds): the adjusted Rand index of the clients' clusters.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from right import D, provenance
+from torch import nn
+
+from coterie import IFCA, Algorithm, FedEM, FeSEM, Stage, Training, WeCFL
+from coterie.data import digits, regressions
+from coterie.models import build
+from coterie.simulate import Simulation
+from coterie.starts import started
+from coterie.summary import found_ari, summarise
+
+REGRESSION = Training(rate=0.02, batch=10, epochs=2)
+DIGITS = Training(rate=0.1, batch=10, epochs=5)
+HARD = 0.01 * D + 1
+
+Good = Callable[[float], bool]
+CASES: dict[str, tuple[Algorithm, str, Good, str]] = {
+    "FedEM, 10:90": (FedEM(2), "10:90", lambda worst: worst < 1.2, "MSE of both centers under 1.2"),
+    "FedEM, linear": (FedEM(2), "linear", lambda worst: worst < 1.2, "MSE of both centers under 1.2"),
+    "IFCA, pure": (IFCA(2), "pure", lambda worst: worst < 1.2, "MSE of both centers under 1.2"),
+    **{
+        f"{one.title()}, 10:90": (
+            one,
+            "10:90",
+            lambda mean: abs(mean - HARD) <= 0.5,
+            f"mean MSE of the two centers in {HARD:.2f} ± 0.5",
+        )
+        for one in (IFCA(2), WeCFL(2), FeSEM(2))
+    },
+    **{
+        f"{one.title()}, four rotations": (one, "rotate", lambda ari: ari > 0.95, "ARI above 0.95")
+        for one in (IFCA(4), WeCFL(4), FeSEM(4))
+    },
+}
+ENOUGH = 0.95  # of the seeds
+
+
+def linear() -> nn.Module:
+    return nn.Linear(10, 1, bias=False)
+
+
+def mlp() -> nn.Module:
+    return build("mlp", (64,), 10, hidden=(32,))()
+
+
+def play(case: str, seed: int) -> dict[str, Any]:
+    algorithm, pattern, good, _ = CASES[case]
+    if pattern == "rotate":
+        data = digits(
+            clients=100, distributions="rotate", clusters=4, pattern="pure", train_points=50, seed=seed
+        )
+        run = Simulation(mlp, data, started(Stage(algorithm, 30, DIGITS)), seed=seed)
+    else:
+        data = regressions(100, pattern=pattern, separation=D, seed=seed)
+        run = Simulation(linear, data, started(Stage(algorithm, 25, REGRESSION)), seed=seed)
+    while not run.done:
+        run.step()
+    result = run.result()
+    centers = summarise(run, result)["centers"]
+    measure = "accuracy" if "accuracy" in centers else "loss"
+    own = [centers[measure][c][d] for d, c in enumerate(centers["center_of_distribution"])]
+    if pattern == "rotate":
+        number = found_ari(run, result)
+        assert number is not None
+    else:
+        number = max(own) if "under" in CASES[case][3] else sum(own) / len(own)
+    found = {"number": number, "good": good(number), "own_centers": own, "rounds": run.course.played}
+    return {"case": case, "seed": seed, **found}
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=1000, help="the first seed")
+    parser.add_argument("--number", type=int, default=20, help="how many seeds")
+    parser.add_argument("--only", choices=CASES, action="append", help="only this case")
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    runs, verdicts = [], []
+    for case in options.only or CASES:
+        mine = [play(case, seed) for seed in range(options.seeds, options.seeds + options.number)]
+        good, numbers = sum(run["good"] for run in mine), sorted(run["number"] for run in mine)
+        verdicts.append(
+            f"{'ok ' if good >= ENOUGH * len(mine) else 'NOT'} {case}: {CASES[case][3]} in {good} of {len(mine)} seeds "
+            f"(from {numbers[0]:.3f} to {numbers[-1]:.3f})"
+        )
+        print(verdicts[-1], flush=True)
+        runs += mine
+    if options.out:
+        lines = ",\n".join(json.dumps(run) for run in runs)
+        head = json.dumps({"provenance": provenance(), "verdicts": verdicts}, indent=1)[:-2]
+        options.out.write_text(f'{head},\n"runs": [\n{lines}\n]}}\n')
+
+
+if __name__ == "__main__":
+    main()
