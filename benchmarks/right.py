@@ -163,6 +163,10 @@ def _git(*words: str) -> str:
     return subprocess.run(["git", *words], capture_output=True, text=True, check=False).stdout.strip()
 
 
+def _gpu() -> str:
+    return f", {torch.cuda.get_device_name()}" if torch.cuda.is_available() else ""
+
+
 def provenance() -> dict[str, str]:
     """Where numbers come from. A copy without its repository names its commit in COTERIE_COMMIT."""
     commit = os.environ.get("COTERIE_COMMIT") or _git("rev-parse", "--short", "HEAD")
@@ -171,7 +175,7 @@ def provenance() -> dict[str, str]:
         "command": "python " + " ".join(Path(a).name if a.startswith("/") else a for a in sys.argv),
         "commit": commit + (" with changes" if changed else ""),
         "date": str(date.today()),
-        "machine": f"{platform.machine()}, {torch.get_num_threads()} threads, {platform.system()}",
+        "machine": f"{platform.machine()}, {torch.get_num_threads()} threads, {platform.system()}{_gpu()}",
         "versions": f"coterie {__version__}, torch {torch.__version__}, Python {platform.python_version()}",
     }
 

@@ -141,6 +141,7 @@ def main() -> None:
     parser.add_argument("--algorithm", action="append", help="only this one")
     parser.add_argument("--start", action="append", help="only this one")
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--minutes", type=float, help="stop after so many, with the seeds played by then")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     jobs = [
@@ -152,11 +153,14 @@ def main() -> None:
         for start in starts
         if not options.start or start in options.start
     ]
-    runs = []
+    runs, began = [], time.perf_counter()
     with ProcessPoolExecutor(options.workers, multiprocessing.get_context("spawn")) as workers:
         for run in workers.map(play, jobs):
             runs.append(run)
             print(json.dumps(run), flush=True)
+            if options.minutes and time.perf_counter() - began > 60 * options.minutes:
+                workers.shutdown(wait=False, cancel_futures=True)
+                break
     print("\n".join(table(runs)))
     if options.out:
         lines = ",\n".join(json.dumps(run) for run in runs)
