@@ -268,7 +268,7 @@ def combine(
     order = np.lexsort((*(() if weights is None else (weights,)), *every.T[::-1]))
     points, weights = every[order], None if weights is None else weights[order]
     most = n_clusters or min(MOST, len(points) // 2)
-    chosen = _farthest_first(points, _start(told, n_clusters, seed_of(random_state)), most)
+    chosen = farthest_first(points, _start(told, n_clusters, seed_of(random_state)), most)
     if n_clusters is None:
         chosen = chosen[: _choose_number(points, chosen, told, separation)]
     elif len(chosen) < n_clusters:
@@ -306,7 +306,7 @@ def _start(told: Sequence[Floats], n_clusters: int | None, seed: int) -> Floats:
     return start if fitting else start[[chance.integers(len(start))]]
 
 
-def _farthest_first(points: Floats, start: Floats, k: int) -> Floats:
+def farthest_first(points: Floats, start: Floats, k: int) -> Floats:
     """Lines 3 to 6: add the mean farthest from those chosen, until there are k or all are chosen."""
     chosen = list(start)
     away = np.min([((points - m) ** 2).sum(axis=1) for m in chosen], axis=0)  # d_M², (point,)

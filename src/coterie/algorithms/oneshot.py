@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -9,7 +8,8 @@ from torch import Tensor
 
 from coterie.algorithms.hard import ClusteredByRow
 from coterie.chance import mix
-from coterie.clustering import KFed, combine
+from coterie.clustering import KFed, farthest_first
+from coterie.clustering_local import lloyd
 from coterie.listener import Heard, State
 from coterie.rows import Part
 
@@ -45,9 +45,12 @@ class OneShot(ClusteredByRow):
         return self.aggregate(state, heard, found, heard.size)
 
     def one_round(self, state: State, heard: Heard, columns: Tensor) -> Tensor:
-        """(letter,) farthest-first, then one round of Lloyd; fewer clusters where fewer clients were heard."""
+        """(letter,) Algorithm 2: from one client, farthest-first, then one round of Lloyd.
+
+        By whom it begins is drawn by key, for rounding must not decide it. Fewer clusters where fewer rows differ.
+        """
         rows = heard.row[:, columns].double().cpu().numpy()
-        seed = int(mix(state.moment.seed, state.moment.stage, "one shot") % 2**32)
-        with warnings.catch_warnings(action="ignore"):  # rows that are all alike are one cluster
-            found = combine(list(rows[:, None]), min(self.n_clusters, len(rows)), random_state=seed)
-        return torch.as_tensor([int(own[0]) for own in found.clusters], device=heard.clients.device)
+        m = state.moment
+        begins = int(mix(m.seed, m.stage, "one shot", state.keys[heard.clients]).argmin())
+        chosen = farthest_first(rows, rows[[begins]], self.n_clusters)
+        return torch.from_numpy(lloyd(rows, chosen, 1)[0]).to(heard.clients)
