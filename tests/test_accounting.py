@@ -15,8 +15,8 @@ from scipy.optimize import brentq
 from scipy.stats import norm
 
 import coterie
-from coterie import CoterieError, FedAvg, FedEM, FedSoft, Local, Privacy, Stage, Stages
-from coterie.accounting import AS_PRINTED, account, epsilon, total
+from coterie import CoterieError, FedAvg, FedEM, FedSoft, Local, Participation, Privacy, Stage, Stages
+from coterie.accounting import AS_PRINTED, account, epsilon, not_covered, total
 from coterie.apart import run_apart
 from coterie.cli import main
 from coterie.experiment import parse
@@ -148,6 +148,24 @@ def test_a_stage_without_privacy_leaves_no_total() -> None:
     assert alone is not None
     assert alone["epsilon"] == pytest.approx(exact([(5.0, 50)], 1e-5), rel=1e-4)
     assert account([Stage(FedAvg(), 5)]) is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "missing"),
+    [
+        ({"until": "separated"}, "looks"),
+        ({"tries": 2}, "looks"),
+        ({"participation": Participation(fraction=0.5, select="size")}, "selection"),
+    ],
+)
+def test_what_clients_tell_beside_an_algorithm_that_tells_nothing_leaves_no_total(
+    settings: dict[str, Any], missing: str
+) -> None:
+    private = Stage(FedAvg(), 3, privacy=Privacy(noise=5.0))
+    assert total(Stage(Local(), 2).then(private)) is not None
+    first = Stage(Local(), 2, **settings)
+    assert not_covered(first) == [missing]
+    assert total(first.then(private)) is None
 
 
 def test_the_paper_s_epsilon_is_labelled() -> None:
