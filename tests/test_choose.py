@@ -20,7 +20,7 @@ import coterie
 from coterie import ALGORITHMS, Choosing, FedEM, Graph, Stage, Stages, Training, WeCFL, toml
 from coterie.algorithms import Algorithm
 from coterie.choice import Choice, compare
-from coterie.choose import choose_clusters, client_losses, hold_out, is_clustered, smoothed
+from coterie.choose import _scored, choose_clusters, client_losses, hold_out, is_clustered, smoothed
 from coterie.cli import main
 from coterie.data import from_arrays, regressions
 from coterie.errors import CoterieError
@@ -210,6 +210,14 @@ def test_what_has_one_cluster_per_point_is_scored_by_its_likelihood() -> None:
         errors = [_errors(simulation, center, client) for center in simulation.state.centers[0]]
         likely = sum(u * torch.exp(-e.double()) for u, e in zip(share[client], errors, strict=True))
         assert found[client].item() == pytest.approx(-torch.log(likely).mean().item(), rel=1e-4)
+
+
+@pytest.mark.parametrize("wild", [1e30, math.nan])
+def test_a_loss_that_is_not_finite_is_told_as_infinite(wild: float) -> None:
+    """Were it only very large, one such client would be taken for chance."""
+    simulation = _played(_lines(2), Stage(WeCFL(2), 1, TRAINING))
+    simulation.state.centers[0, simulation.state.member[0]] = wild
+    assert _scored(simulation).losses[0] == math.inf
 
 
 def test_shares_are_smoothed_by_one_point() -> None:
