@@ -448,6 +448,14 @@ def test_one_key_for_all_stages_and_methods() -> None:
     assert numbered.methods[1] == settled
 
 
+@pytest.mark.parametrize("clusters", [1, 3])
+def test_a_number_chosen_for_a_lone_algorithm_makes_the_stages_that_are_read_again(clusters: int) -> None:
+    asked = parse({**SMALL, "algorithm": {"name": "IFCA", "n_clusters": "auto"}})
+    settled = replace(asked, methods=(asked.methods[0].with_clusters(clusters),))
+    assert parse(toml.read(settled.resolved(), "")).methods[0] == settled.methods[0]
+    assert len(settled.methods[0].stages) == (1 if clusters == 1 else 2)
+
+
 def test_several_methods_each_with_its_number(capsys: pytest.CaptureFixture[str]) -> None:
     stages = [{"rounds": 3, "algorithm": {"name": "WeCFL"}}, {"rounds": 2, "algorithm": {"name": "FedEM"}}]
     methods = [{"algorithm": {"name": "FedAvg"}}, {"label": "soft", "stage": stages}]

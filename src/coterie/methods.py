@@ -89,8 +89,12 @@ class Method:
     lone: Lone | None = None  # where it was not written as a list of stages
 
     def with_clusters(self, clusters: int) -> Method:
-        lone = self.lone and replace(self.lone, stage=with_clusters(Stages((self.lone.stage,)), clusters)[0])
-        return replace(self, stages=with_clusters(self.stages, clusters), auto=False, lone=lone)
+        """As if the number had been written; 1 cluster needs no start."""
+        if self.lone is None:
+            return replace(self, stages=with_clusters(self.stages, clusters), auto=False)
+        lone = replace(self.lone, stage=with_clusters(Stages((self.lone.stage,)), clusters)[0])
+        stages = started(lone.stage, lone.start)
+        return replace(self, stages=stages, origins=self.origins[:1] * len(stages), auto=False, lone=lone)
 
     def check(self, ids: Sequence[str], seed: int) -> None:
         """Refuse what could not run with these clients; graphs are drawn to see that they connect."""
