@@ -366,6 +366,16 @@ def test_tries_and_until_are_settings_of_a_stage() -> None:
         parse(written(start="lucky"))
 
 
+def test_tries_and_until_of_the_file_are_those_of_its_methods_and_stages() -> None:
+    table = written(tries=3, until="separated", start="random")
+    lone = {"algorithm": table.pop("algorithm")}
+    own = {**lone, "label": "own", "tries": 2, "until": "rounds"}
+    staged = {"label": "staged", "stage": [lone, lone]}
+    methods = parse({**table, "method": [lone, own, staged]}).methods
+    found = [[(stage.tries, stage.until) for stage in method.stages] for method in methods]
+    assert found == [[(3, "separated")], [(2, "rounds")], [(3, "separated"), (1, "separated")]]
+
+
 # one shot
 
 
