@@ -35,7 +35,7 @@ from coterie.federation import Federation
 from coterie.network import LOSSES, Network
 from coterie.rows import Rows
 from coterie.separation import likeliest_shares, look, mixture_loss, separated
-from coterie.simulate import PERTURB, Result, Simulation, perturbed
+from coterie.simulate import PERTURB, Result, Simulation, loss_of_try, perturbed
 from coterie.stages import Course
 from coterie.starts import STARTS, started
 from coterie.wire import Mail
@@ -195,6 +195,13 @@ def test_the_best_of_several_tries_goes_on() -> None:
     assert len({round(loss, 6) for loss, _ in ends}) > 1  # they were different starts
     if kept == best:
         assert any(torch.equal(run.state.centers, centers) for _, centers in ends)
+
+
+def test_a_try_with_a_loss_that_is_no_number_is_the_worst() -> None:
+    seen = [
+        loss_of_try(Mail(torch.arange(2), {"loss": torch.tensor([1.0, last])})) for last in (3.0, torch.nan)
+    ]
+    assert seen == [2.0, torch.inf]
 
 
 def test_tries_end_where_that_try_alone_would_have() -> None:
@@ -360,6 +367,8 @@ def test_tries_and_until_are_settings_of_a_stage() -> None:
     assert (experiment.methods[0].stages[0].tries, experiment.methods[0].stages[0].until) == (3, "separated")
     with pytest.raises(CoterieError, match="until is 'soon'"):
         parse(written(until="soon"))
+    with pytest.raises(CoterieError, match="tries is 2; allowed is 1 where no round is played"):
+        parse(written(start="random", tries=2, rounds=0))
     with pytest.raises(CoterieError, match="tries is 2; allowed is 1 over a graph"):
         parse(written(start="random", tries=2, topology={"kind": "complete"}))
     with pytest.raises(CoterieError, match="start is 'lucky'"):

@@ -182,6 +182,11 @@ def look_around(state: State, clients: Clients, who: Tensor, traffic: Traffic) -
     return told
 
 
+def loss_of_try(looked: Mail) -> float:
+    """What tries are compared by; a try in which a client sees nothing but nonsense is the worst."""
+    return float(looked.loss.nan_to_num(torch.inf).mean())
+
+
 @dataclass(frozen=True)
 class Try:
     """How a try ended."""
@@ -293,8 +298,7 @@ class Simulation:
     def _compare_tries(self) -> None:
         """Keep the best try so far; at the end of the last one, go on as if it had been the only one."""
         everyone = torch.arange(len(self.data), device=self.keys.device)
-        looked = look_around(self.state, self.clients, everyone, self.traffic)
-        loss = float(looked.loss.nan_to_num(torch.inf).mean())
+        loss = loss_of_try(look_around(self.state, self.clients, everyone, self.traffic))
         if self.best is None or loss < self.best.loss:
             self.best = Try(loss, self.state, self.clients.cohort.memory)
         if self.course.last_try:
