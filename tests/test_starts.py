@@ -35,10 +35,10 @@ from coterie.federation import Federation
 from coterie.network import LOSSES, Network
 from coterie.rows import Rows
 from coterie.separation import likeliest_shares, look, mixture_loss, separated
-from coterie.simulate import PERTURB, Result, Simulation, loss_of_try, perturbed
+from coterie.simulate import PERTURB, Result, Simulation, hand_over, loss_of_try, perturbed
 from coterie.stages import Course
 from coterie.starts import STARTS, started
-from coterie.wire import Mail
+from coterie.wire import Mail, Traffic
 
 F64 = torch.float64
 TRAINING = Training(rate=0.02, batch=10, epochs=2)
@@ -230,6 +230,52 @@ def test_tries_and_early_ends_are_resumed_to_the_bit(seconds: int) -> None:
     assert second.traffic == straight.traffic
     for one, other in zip(parts(second.result(final=True)), parts(straight.result(final=True)), strict=True):
         assert torch.equal(one, other)
+
+
+def test_what_was_tried_is_loaded_by_clients_in_another_order() -> None:
+    data, plan, order = (
+        clients("pure"),
+        Stages((Stage(FedSoft(2), 2, TRAINING, tries=2),)),
+        [*range(5, 12), *range(5)],
+    )
+    run, again = simulation(plan, data), simulation(plan, data.permuted(order))
+    for _ in range(3):
+        run.step()
+    again.load(*run.save())
+    assert run.best is not None
+    assert again.best is not None
+    assert again.best.loss == run.best.loss
+    memories = (run.best.memory, again.best.memory), (run.clients.cohort.memory, again.clients.cohort.memory)
+    for (old, new), (was, now) in zip(
+        memories, ((run.best.state, again.best.state), (run.state, again.state)), strict=True
+    ):
+        assert torch.equal(new.values["row"], old.values["row"][order])
+        assert torch.equal(now.share, was.share[order])
+        assert torch.equal(now.centers, was.centers)
+    assert not torch.equal(run.best.state.centers, run.state.centers)
+
+
+# from one stage to the next
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [(Server(), GRAPH), (GRAPH, Server()), (GRAPH, GRAPH), (Server(), Server())]
+)
+def test_centers_that_somebody_else_is_to_hold_are_sent(
+    before: Server | Graph, after: Server | Graph
+) -> None:
+    held = (
+        torch.arange(60, dtype=F64).view(3, 2, 10)
+        if isinstance(before, Graph)
+        else torch.ones(1, 2, 10, dtype=F64)
+    )
+    one, two = (Stage(IFCA(2), 1, topology=where) for where in (before, after))
+    traffic = Traffic()
+    given = hand_over(one, two, held, Rows(linear()), 3, 0, traffic)
+    sent = 3 * 2 * 10 * 8  # clients, clusters, numbers, bytes
+    down, up = (sent * ((before, after) == way) for way in ((Server(), GRAPH), (GRAPH, Server())))
+    assert traffic == Traffic(messages=3 if before != after else 0, down=down, up=up)
+    assert torch.equal(given, held.mean(0, keepdim=True) if up else held)
 
 
 # one model to several centers

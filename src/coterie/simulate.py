@@ -142,8 +142,10 @@ def hand_over(
     held = centers[:1].numel() * centers.element_size()
     if before.topology.is_server and not after.topology.is_server:
         traffic.down += clients * held
+        traffic.messages += clients
     elif after.topology.is_server and not before.topology.is_server:
         traffic.up += clients * held
+        traffic.messages += clients
         centers = centers.mean(0, keepdim=True)
     wanted = after.algorithm.clusters()
     if centers.shape[1] == wanted:
