@@ -197,6 +197,18 @@ def test_the_best_of_several_tries_goes_on() -> None:
         assert any(torch.equal(run.state.centers, centers) for _, centers in ends)
 
 
+def test_the_best_try_goes_on_with_what_its_clients_kept() -> None:
+    run = simulation(Stages((Stage(FedSoft(2), 2, TRAINING, tries=3),)), clients("pure"), seed=6)
+    ends = []
+    while not run.done:
+        run.step()
+        if run.course.round == 2 and not run.done:
+            ends.append((run.state.centers, run.clients.cohort.memory.values["row"].clone()))
+    best = [row for centers, row in ends if torch.equal(centers, run.state.centers)]
+    assert len(best) == 1  # with this seed it is not the last
+    assert torch.equal(run.clients.cohort.memory.values["row"], best[0])
+
+
 def test_a_try_with_a_loss_that_is_no_number_is_the_worst() -> None:
     seen = [
         loss_of_try(Mail(torch.arange(2), {"loss": torch.tensor([1.0, last])})) for last in (3.0, torch.nan)
