@@ -159,6 +159,11 @@ def test_who_else_takes_part_does_not_change_what_is_held_out() -> None:
     assert _points(hold_out(data, 0.3, 1), "test") != held
 
 
+def test_a_client_always_keeps_a_point_to_train_on() -> None:
+    apart = hold_out(_federation([1, 2, 10]), 0.99, 0)
+    assert apart.train.sizes.tolist() == [1, 1, 1]
+
+
 def test_nothing_to_hold_out_is_refused() -> None:
     with pytest.raises(CoterieError, match=r"held_out is 0.25, which holds out no point"):
         hold_out(_federation([1, 1]), 0.25, 0)

@@ -29,7 +29,7 @@ from coterie.network import Loss
 from coterie.participation import Participation
 from coterie.results import Record
 from coterie.rows import Build, factory
-from coterie.run import _device, _stages, described
+from coterie.run import as_device, as_stages, described
 from coterie.simulate import Simulation
 from coterie.stages import Stage, Stages
 from coterie.starts import Start
@@ -70,7 +70,7 @@ def choose_clusters(
     if isinstance(algorithm, Algorithm):
         check_clustered(type(algorithm))
         algorithm = replace(algorithm, n_clusters=2)  # type: ignore[call-arg]  # so that it has a start
-    stages = _stages(algorithm, rounds, training, topology, participation, start=start)
+    stages = as_stages(algorithm, rounds, training, topology, participation, start=start)
     check_clustered(type(stages[-1].algorithm))
     if any(stage.privacy is not None for stage in stages):
         raise CoterieError(
@@ -79,7 +79,7 @@ def choose_clusters(
     federation = data if isinstance(data, Federation) else from_arrays(data)
     numbers = choosing.numbers(len(federation))
     apart = hold_out(federation, choosing.held_out, seed)
-    build, where = factory(model), _device(device)
+    build, where = factory(model), as_device(device)
 
     def begin(clusters: int, number: int) -> Simulation:
         own = seed if number == 0 else int(mix(seed, "start", number) & (2**63 - 1))
