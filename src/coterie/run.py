@@ -83,7 +83,7 @@ def load(
     result = Result(tensors["centers"], tensors["importance"], personal, tensors.get("fit"))
     stages = None
     if algorithm is not None:
-        stages = as_stages(algorithm, summary["rounds"], training, start="random")
+        stages = as_stages(algorithm, summary["rounds"], training)
         if in_python:
             _check_same(store, stages)
 
