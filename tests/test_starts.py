@@ -115,6 +115,15 @@ def test_margin_is_one_for_pure_clients_and_nought_where_centers_are_alike_or_te
     torch.testing.assert_close(halves["margin"], torch.zeros(2, dtype=F64), rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("clusters", [1, 2, 3, 5])
+def test_the_margin_of_a_pure_client_is_one_with_any_number_of_clusters(clusters: int) -> None:
+    """And 0 with a single one, which nothing can be apart from."""
+    margin = look(scalar_cohort([[0.0, 0.0]]), shown(*(100.0 * s for s in range(clusters)), clients=1))[
+        "margin"
+    ]
+    assert float(margin) == pytest.approx(float(clusters > 1))
+
+
 def test_a_client_remembers_what_it_saw() -> None:
     cohort = scalar_cohort([[0.0, 0.0], [100.0, 100.0]])
     look(cohort, shown(0.0, 100.0, clients=2))
