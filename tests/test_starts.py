@@ -471,6 +471,16 @@ def test_one_shot_finds_clusters_once_and_takes_in_those_who_come_later() -> Non
     assert torch.equal(found, whole) or torch.equal(found, 1 - whole)
 
 
+def test_one_shot_warns_where_fewer_clients_are_heard_than_there_are_clusters(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    few = Participation(fraction=0.15)  # 2 of 12
+    run = played(Stages((Stage(OneShot(4), 4, TRAINING, participation=few),)), clients("pure"))
+    assert caplog.messages == ["2 clients were heard, too few to find 4 clusters at once"]
+    assert int(run.state.clustered.sum()) > 2
+    assert run.state.centers.isfinite().all()
+
+
 def test_every_docstring_states_the_start_that_is_taken() -> None:
     for kind in coterie.ALGORITHMS.values():
         if "n_clusters" in kind.__dataclass_fields__ and not kind.title().endswith("+"):

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import logging
 import warnings
 from dataclasses import dataclass
 from typing import ClassVar
@@ -12,6 +13,8 @@ from coterie.chance import mix
 from coterie.clustering import KFed, combine
 from coterie.listener import Heard, State
 from coterie.rows import Part
+
+log = logging.getLogger("coterie")
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,10 @@ class OneShot(ClusteredByRow):
     def one_round(self, state: State, heard: Heard, columns: Tensor) -> Tensor:
         """(letter,) farthest-first, then one round of Lloyd; fewer clusters where fewer clients were heard."""
         rows = heard.row[:, columns].double().cpu().numpy()
+        if len(rows) < self.n_clusters:
+            log.warning(
+                "%d clients were heard, too few to find %d clusters at once", len(rows), self.n_clusters
+            )
         seed = int(mix(state.moment.seed, state.moment.stage, "one shot") % 2**32)
         with warnings.catch_warnings(action="ignore"):  # rows that are all alike are one cluster
             found = combine(list(rows[:, None]), min(self.n_clusters, len(rows)), random_state=seed)
