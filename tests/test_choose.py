@@ -64,6 +64,12 @@ def test_chance_by_hand() -> None:
     assert _chosen(losses.tolist(), gain=0.11) == 1
 
 
+def test_clients_are_compared_with_themselves() -> None:
+    """Their losses differ much from each other, but each has 1.2 less with two clusters."""
+    two = [float(k) for k in range(1, 10)]
+    assert _chosen([[loss + 1.2 for loss in two], two]) == 2
+
+
 def test_one_client_that_fares_badly_is_chance_and_three_are_not() -> None:
     good = [1.0] * 20
     assert _chosen([[50.0] * 20, [60.0, *good[1:]], good]) == 2
