@@ -54,8 +54,10 @@ KEYS = {  # in this order; an empty meaning is that of the source
     "[chosen](choosing-clusters.md)",
     "start": "of a lone algorithm, or of the first stage: one of the [starts](starts.md); if not given, the "
     "algorithm's own choice, but `random` in a stage",
-    "until": '`"separated"`: a stage ends ahead of its rounds, once its [centers have come apart](starts.md)',
-    "tries": "of a first stage: it is played from so many random starts, and the one of least training loss is kept",
+    "until": '`"separated"`: a stage ends ahead of its rounds, once its [centers have come apart](starts.md); '
+    '`"rounds"` if nothing is said',
+    "tries": "of a first stage: it is played from so many random starts, and the one of least training loss is kept; "
+    "1 if nothing is said",
     "evaluate_every": "rounds between scores on held-out points; 0: none until the summary at the end",
     "checkpoint_every": "rounds between checkpoints",
     "dtype": "of the numbers computed with",
@@ -71,7 +73,7 @@ KEYS = {  # in this order; an empty meaning is that of the source
     "choosing": "see [Choosing](#choosing)",
     "label": "of the method, in tables and, where there are several, of its folder; else its algorithms' names",
     "stage": "`[[stage]]` tables, played one after another, each with `algorithm` and, where they differ, `rounds`, "
-    "`until`, `clusters`, `training`, `topology`, `participation`, `privacy`",
+    "`until`, `tries` and `start` (the first alone), `clusters`, `training`, `topology`, `participation`, `privacy`",
     "method": "`[[method]]` tables, played one by one and compared, each with `algorithm` or `[[method.stage]]` and, "
     "where they differ, `label`, `rounds`, `start`, `clusters`, `training`, `topology`, `participation`, `privacy`",
 }

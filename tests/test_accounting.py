@@ -7,6 +7,7 @@ import math
 import re
 import sys
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,8 @@ from scipy.optimize import brentq
 from scipy.stats import norm
 
 import coterie
-from coterie import CoterieError, FedAvg, FedEM, FedSoft, Local, Privacy, Stage, Stages
-from coterie.accounting import AS_PRINTED, account, epsilon, total
+from coterie import CoterieError, FedAvg, FedEM, FedSoft, Local, Participation, Privacy, Stage, Stages
+from coterie.accounting import AS_PRINTED, account, check, epsilon, not_covered, total
 from coterie.apart import run_apart
 from coterie.cli import main
 from coterie.experiment import parse
@@ -150,6 +151,24 @@ def test_a_stage_without_privacy_leaves_no_total() -> None:
     assert account([Stage(FedAvg(), 5)]) is None
 
 
+@pytest.mark.parametrize(
+    ("settings", "missing"),
+    [
+        ({"until": "separated"}, "looks"),
+        ({"tries": 2}, "looks"),
+        ({"participation": Participation(fraction=0.5, select="size")}, "selection"),
+    ],
+)
+def test_what_clients_tell_beside_an_algorithm_that_tells_nothing_leaves_no_total(
+    settings: dict[str, Any], missing: str
+) -> None:
+    private = Stage(FedAvg(), 3, privacy=Privacy(noise=5.0))
+    assert total(Stage(Local(), 2).then(private)) is not None
+    first = Stage(Local(), 2, **settings)
+    assert not_covered(first) == [missing]
+    assert total(first.then(private)) is None
+
+
 def test_the_paper_s_epsilon_is_labelled() -> None:
     found = account([Stage(algorithm("FedSPD"), 7, privacy=PAPER)])
     assert found is not None
@@ -204,6 +223,16 @@ def test_a_target_for_several_stages_or_for_what_is_not_covered() -> None:
         Simulation(linear, clients(), Stages((private(coterie.IFCA(2), target_epsilon=7.0),)))
     with pytest.raises(CoterieError, match=r"target_epsilon is 0\.001, .* at most 0 rounds, or noise = "):
         Simulation(linear, clients(), Stages((private(FedAvg(), target_epsilon=0.001),)))
+
+
+def test_the_lowest_target_of_several_stages_counts() -> None:
+    noise = Privacy(noise=5.0, target_epsilon=100.0)
+    high = Stage(FedAvg(), 5, privacy=noise)
+    low = Stage(FedAvg(), 5, privacy=replace(noise, target_epsilon=1.0))
+    check(Stages((high, high)))
+    for stages in (high.then(low), low.then(high)):
+        with pytest.raises(CoterieError, match=r"target_epsilon is 1\.0, but the planned rounds"):
+            check(stages)
 
 
 @pytest.mark.parametrize(

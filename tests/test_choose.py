@@ -20,7 +20,7 @@ import coterie
 from coterie import ALGORITHMS, Choosing, FedEM, Graph, Stage, Stages, Training, WeCFL, toml
 from coterie.algorithms import Algorithm
 from coterie.choice import Choice, compare
-from coterie.choose import choose_clusters, client_losses, hold_out, is_clustered, smoothed
+from coterie.choose import _scored, choose_clusters, client_losses, hold_out, is_clustered, smoothed
 from coterie.cli import main
 from coterie.data import from_arrays, regressions
 from coterie.errors import CoterieError
@@ -62,6 +62,12 @@ def test_chance_by_hand() -> None:
     assert found.allowed.tolist() == pytest.approx([0.0671568, 0.05])
     assert _chosen(losses.tolist()) == 2
     assert _chosen(losses.tolist(), gain=0.11) == 1
+
+
+def test_clients_are_compared_with_themselves() -> None:
+    """Their losses differ much from each other, but each has 1.2 less with two clusters."""
+    two = [float(k) for k in range(1, 10)]
+    assert _chosen([[loss + 1.2 for loss in two], two]) == 2
 
 
 def test_one_client_that_fares_badly_is_chance_and_three_are_not() -> None:
@@ -159,6 +165,11 @@ def test_who_else_takes_part_does_not_change_what_is_held_out() -> None:
     assert _points(hold_out(data, 0.3, 1), "test") != held
 
 
+def test_a_client_always_keeps_a_point_to_train_on() -> None:
+    apart = hold_out(_federation([1, 2, 10]), 0.99, 0)
+    assert apart.train.sizes.tolist() == [1, 1, 1]
+
+
 def test_nothing_to_hold_out_is_refused() -> None:
     with pytest.raises(CoterieError, match=r"held_out is 0.25, which holds out no point"):
         hold_out(_federation([1, 1]), 0.25, 0)
@@ -210,6 +221,14 @@ def test_what_has_one_cluster_per_point_is_scored_by_its_likelihood() -> None:
         errors = [_errors(simulation, center, client) for center in simulation.state.centers[0]]
         likely = sum(u * torch.exp(-e.double()) for u, e in zip(share[client], errors, strict=True))
         assert found[client].item() == pytest.approx(-torch.log(likely).mean().item(), rel=1e-4)
+
+
+@pytest.mark.parametrize("wild", [1e30, math.nan])
+def test_a_loss_that_is_not_finite_is_told_as_infinite(wild: float) -> None:
+    """Were it only very large, one such client would be taken for chance."""
+    simulation = _played(_lines(2), Stage(WeCFL(2), 1, TRAINING))
+    simulation.state.centers[0, simulation.state.member[0]] = wild
+    assert _scored(simulation).losses[0] == math.inf
 
 
 def test_shares_are_smoothed_by_one_point() -> None:
@@ -438,6 +457,14 @@ def test_one_key_for_all_stages_and_methods() -> None:
     assert [stage.algorithm.clusters() for stage in settled.stages] == [3, 3]
     numbered = parse({**SMALL, "clusters": 3, "method": methods})
     assert numbered.methods[1] == settled
+
+
+@pytest.mark.parametrize("clusters", [1, 3])
+def test_a_number_chosen_for_a_lone_algorithm_makes_the_stages_that_are_read_again(clusters: int) -> None:
+    asked = parse({**SMALL, "algorithm": {"name": "IFCA", "n_clusters": "auto"}})
+    settled = replace(asked, methods=(asked.methods[0].with_clusters(clusters),))
+    assert parse(toml.read(settled.resolved(), "")).methods[0] == settled.methods[0]
+    assert len(settled.methods[0].stages) == (1 if clusters == 1 else 2)
 
 
 def test_several_methods_each_with_its_number(capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,7 +17,19 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 import coterie
-from coterie import ALGORITHMS, Algorithm, CoterieError, FedEM, Federation, FedSPD, Run, Training, toml
+from coterie import (
+    ALGORITHMS,
+    Algorithm,
+    CoterieError,
+    FedEM,
+    Federation,
+    FedSPD,
+    Run,
+    Stage,
+    Training,
+    WeCFL,
+    toml,
+)
 from coterie.cli import main
 from coterie.data import from_table, regressions
 from coterie.data.synthetic import coefficients
@@ -233,6 +245,15 @@ def test_a_run_from_python_is_loaded_with_what_made_it(tmp_path: Path) -> None:
         coterie.load(folder, linear, algorithm=FedEM(2), training=TRAINING)
     with pytest.raises(CoterieError, match="training is Training"):
         coterie.load(folder, linear, algorithm=FedSPD(2))
+
+
+def test_a_run_of_stages_is_loaded_with_them(tmp_path: Path) -> None:
+    data = regressions(clients=6, sizes=(20, 30), seed=SEED)
+    stages = Stage(WeCFL(2), 2, TRAINING).then(Stage(FedSPD(2), 2, TRAINING))
+    run = coterie.run(linear, data, stages, out=tmp_path / "run")
+    again = coterie.load(tmp_path / "run", linear, algorithm=stages)
+    one, two = (r.onboard(*newcomer(0.3)) for r in (run, again))
+    assert torch.equal(one.personal.rows, two.personal.rows)
 
 
 def test_an_old_run_does_not_say_whether_it_fits(tmp_path: Path) -> None:

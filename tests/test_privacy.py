@@ -56,11 +56,11 @@ def few() -> Federation:
 
 
 def test_clipping_by_hand() -> None:
-    began = torch.tensor([[1.0, 1.0], [1.0, 1.0], [0.0, 0.0]])
-    rows = torch.tensor([[4.0, 5.0], [1.3, 1.4], [-0.5, 0.0]])
-    expected = torch.tensor([[1.6, 1.8], [1.3, 1.4], [-0.5, 0.0]])
+    began = torch.tensor([[1.0, 1.0], [0.0, 0.0], [1.0, 1.0], [0.0, 0.0]])
+    rows = torch.tensor([[4.0, 5.0], [0.9, 1.2], [1.3, 1.4], [-0.5, 0.0]])
+    expected = torch.tensor([[1.6, 1.8], [0.6, 0.8], [1.3, 1.4], [-0.5, 0.0]])
     torch.testing.assert_close(clipped(rows, began, 1.0), expected)
-    assert torch.equal(clipped(rows, began, 1.0)[1:], rows[1:])  # what is short enough is not touched
+    assert torch.equal(clipped(rows, began, 1.0)[2:], rows[2:])  # what is short enough is not touched
 
 
 def test_all_rows_of_a_letter_are_clipped_together() -> None:

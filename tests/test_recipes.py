@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +128,24 @@ def test_your_own_arrays_classes_images_and_folders(tmp_path: Path) -> None:
     found = kfed_personalise(net, data, 2, 1, rounds=1, out=tmp_path / "both")
     assert sorted(path.name for path in (tmp_path / "both").iterdir()) == ["cluster-0", "cluster-1"]
     assert set(found.predict("phone 1", torch.rand(3, 1, 2, 2)).tolist()) <= {0, 1}
+
+
+def test_pixels_are_normalised_in_each_cluster_as_in_the_whole() -> None:
+    g = torch.Generator().manual_seed(0)
+    dark, light = ((torch.rand(12, 1, 2, 2, generator=g) * 50 + 200 * i).to(torch.uint8) for i in range(2))
+    points = Points.of([(dark, torch.arange(12) % 2), (light, torch.arange(12) % 2)])
+    data = Federation(("a", "b"), points, n_outputs=2, normalise=((100.0,), (50.0,)))
+
+    def net() -> nn.Module:
+        return nn.Sequential(nn.Flatten(), nn.Linear(4, 2))
+
+    found = kfed_personalise(net, data, 2, 1, rounds=2)
+    for r, name in enumerate(data.ids):
+        at = int(found.clusters(name, data.train.x[12 * r : 12 * r + 1])[0])
+        alone = replace(data, ids=(name,), train=data.train.take(torch.tensor([r])))
+        pairs = zip(found.runs[at].centers, coterie.run(net, alone, FedAvg(), rounds=2).centers, strict=True)
+        for one, other in pairs:
+            assert torch.equal(one[1].weight, other[1].weight)
 
 
 def test_a_cluster_without_test_points_has_no_test() -> None:

@@ -35,10 +35,10 @@ from coterie.federation import Federation
 from coterie.network import LOSSES, Network
 from coterie.rows import Rows
 from coterie.separation import likeliest_shares, look, mixture_loss, separated
-from coterie.simulate import PERTURB, Result, Simulation, perturbed
+from coterie.simulate import PERTURB, Result, Simulation, hand_over, loss_of_try, perturbed
 from coterie.stages import Course
 from coterie.starts import STARTS, started
-from coterie.wire import Mail
+from coterie.wire import Mail, Traffic
 
 F64 = torch.float64
 TRAINING = Training(rate=0.02, batch=10, epochs=2)
@@ -113,6 +113,15 @@ def test_margin_is_one_for_pure_clients_and_nought_where_centers_are_alike_or_te
     torch.testing.assert_close(alike["margin"], torch.zeros(2, dtype=F64), rtol=0, atol=1e-12)
     halves = look(scalar_cohort([[0.0, 100.0], [100.0, 0.0]]), shown(0.0, 100.0, clients=2))
     torch.testing.assert_close(halves["margin"], torch.zeros(2, dtype=F64), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("clusters", [1, 2, 3, 5])
+def test_the_margin_of_a_pure_client_is_one_with_any_number_of_clusters(clusters: int) -> None:
+    """And 0 with a single one, which nothing can be apart from."""
+    margin = look(scalar_cohort([[0.0, 0.0]]), shown(*(100.0 * s for s in range(clusters)), clients=1))[
+        "margin"
+    ]
+    assert float(margin) == pytest.approx(float(clusters > 1))
 
 
 def test_a_client_remembers_what_it_saw() -> None:
@@ -197,6 +206,25 @@ def test_the_best_of_several_tries_goes_on() -> None:
         assert any(torch.equal(run.state.centers, centers) for _, centers in ends)
 
 
+def test_the_best_try_goes_on_with_what_its_clients_kept() -> None:
+    run = simulation(Stages((Stage(FedSoft(2), 2, TRAINING, tries=3),)), clients("pure"), seed=6)
+    ends = []
+    while not run.done:
+        run.step()
+        if run.course.round == 2 and not run.done:
+            ends.append((run.state.centers, run.clients.cohort.memory.values["row"].clone()))
+    best = [row for centers, row in ends if torch.equal(centers, run.state.centers)]
+    assert len(best) == 1  # with this seed it is not the last
+    assert torch.equal(run.clients.cohort.memory.values["row"], best[0])
+
+
+def test_a_try_with_a_loss_that_is_no_number_is_the_worst() -> None:
+    seen = [
+        loss_of_try(Mail(torch.arange(2), {"loss": torch.tensor([1.0, last])})) for last in (3.0, torch.nan)
+    ]
+    assert seen == [2.0, torch.inf]
+
+
 def test_tries_end_where_that_try_alone_would_have() -> None:
     """Of one try and of three, the first random start is the same."""
     one, three = (simulation(Stages((Stage(IFCA(2), 3, TRAINING, tries=n),))) for n in (1, 3))
@@ -223,6 +251,52 @@ def test_tries_and_early_ends_are_resumed_to_the_bit(seconds: int) -> None:
     assert second.traffic == straight.traffic
     for one, other in zip(parts(second.result(final=True)), parts(straight.result(final=True)), strict=True):
         assert torch.equal(one, other)
+
+
+def test_what_was_tried_is_loaded_by_clients_in_another_order() -> None:
+    data, plan, order = (
+        clients("pure"),
+        Stages((Stage(FedSoft(2), 2, TRAINING, tries=2),)),
+        [*range(5, 12), *range(5)],
+    )
+    run, again = simulation(plan, data), simulation(plan, data.permuted(order))
+    for _ in range(3):
+        run.step()
+    again.load(*run.save())
+    assert run.best is not None
+    assert again.best is not None
+    assert again.best.loss == run.best.loss
+    memories = (run.best.memory, again.best.memory), (run.clients.cohort.memory, again.clients.cohort.memory)
+    for (old, new), (was, now) in zip(
+        memories, ((run.best.state, again.best.state), (run.state, again.state)), strict=True
+    ):
+        assert torch.equal(new.values["row"], old.values["row"][order])
+        assert torch.equal(now.share, was.share[order])
+        assert torch.equal(now.centers, was.centers)
+    assert not torch.equal(run.best.state.centers, run.state.centers)
+
+
+# from one stage to the next
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [(Server(), GRAPH), (GRAPH, Server()), (GRAPH, GRAPH), (Server(), Server())]
+)
+def test_centers_that_somebody_else_is_to_hold_are_sent(
+    before: Server | Graph, after: Server | Graph
+) -> None:
+    held = (
+        torch.arange(60, dtype=F64).view(3, 2, 10)
+        if isinstance(before, Graph)
+        else torch.ones(1, 2, 10, dtype=F64)
+    )
+    one, two = (Stage(IFCA(2), 1, topology=where) for where in (before, after))
+    traffic = Traffic()
+    given = hand_over(one, two, held, Rows(linear()), 3, 0, traffic)
+    sent = 3 * 2 * 10 * 8  # clients, clusters, numbers, bytes
+    down, up = (sent * ((before, after) == way) for way in ((Server(), GRAPH), (GRAPH, Server())))
+    assert traffic == Traffic(messages=3 if before != after else 0, down=down, up=up)
+    assert torch.equal(given, held.mean(0, keepdim=True) if up else held)
 
 
 # one model to several centers
@@ -360,10 +434,22 @@ def test_tries_and_until_are_settings_of_a_stage() -> None:
     assert (experiment.methods[0].stages[0].tries, experiment.methods[0].stages[0].until) == (3, "separated")
     with pytest.raises(CoterieError, match="until is 'soon'"):
         parse(written(until="soon"))
+    with pytest.raises(CoterieError, match="tries is 2; allowed is 1 where no round is played"):
+        parse(written(start="random", tries=2, rounds=0))
     with pytest.raises(CoterieError, match="tries is 2; allowed is 1 over a graph"):
         parse(written(start="random", tries=2, topology={"kind": "complete"}))
     with pytest.raises(CoterieError, match="start is 'lucky'"):
         parse(written(start="lucky"))
+
+
+def test_tries_and_until_of_the_file_are_those_of_its_methods_and_stages() -> None:
+    table = written(tries=3, until="separated", start="random")
+    lone = {"algorithm": table.pop("algorithm")}
+    own = {**lone, "label": "own", "tries": 2, "until": "rounds"}
+    staged = {"label": "staged", "stage": [lone, lone]}
+    methods = parse({**table, "method": [lone, own, staged]}).methods
+    found = [[(stage.tries, stage.until) for stage in method.stages] for method in methods]
+    assert found == [[(3, "separated")], [(2, "rounds")], [(3, "separated"), (1, "separated")]]
 
 
 # one shot
@@ -383,6 +469,16 @@ def test_one_shot_finds_clusters_once_and_takes_in_those_who_come_later() -> Non
     whole = data.mixture.argmax(1)[run.state.clustered]
     found = run.state.member[run.state.clustered]
     assert torch.equal(found, whole) or torch.equal(found, 1 - whole)
+
+
+def test_one_shot_warns_where_fewer_clients_are_heard_than_there_are_clusters(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    few = Participation(fraction=0.15)  # 2 of 12
+    run = played(Stages((Stage(OneShot(4), 4, TRAINING, participation=few),)), clients("pure"))
+    assert caplog.messages == ["2 clients were heard, too few to find 4 clusters at once"]
+    assert int(run.state.clustered.sum()) > 2
+    assert run.state.centers.isfinite().all()
 
 
 def test_every_docstring_states_the_start_that_is_taken() -> None:

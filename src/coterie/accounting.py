@@ -53,10 +53,16 @@ def not_covered(stage: Stage) -> list[str]:
     """What a client tells in this stage with no noise that is counted."""
     told = [name for name, times in stage.algorithm.tells(stage.rounds).items() if times]
     if stage.privacy is None:
-        return told
+        return told + _beside(stage)
     if told and stage.privacy.mechanism == "client":
         told.append("buffers")
     return [name for name in told if stage.privacy.multiplier(name) is None]
+
+
+def _beside(stage: Stage) -> list[str]:
+    """What a stage without privacy has clients tell beside its algorithm: looks at the centers, and for selection."""
+    looks = ["looks"] if stage.until == "separated" or stage.tries > 1 else []
+    return looks + (["selection"] if stage.participation.select != "uniform" else [])
 
 
 def noised(stage: Stage, rounds: int | None = None) -> dict[str, tuple[float, int]]:

@@ -21,7 +21,16 @@ from coterie.privacy import private
 from coterie.rows import Build
 from coterie.selection import Answer
 from coterie.separation import look, separated
-from coterie.simulate import Result, begin, finite_only, first_centers, hand_over, look_around, play_round
+from coterie.simulate import (
+    Result,
+    begin,
+    finite_only,
+    first_centers,
+    hand_over,
+    look_around,
+    loss_of_try,
+    play_round,
+)
 from coterie.stages import Course, Stage, Stages
 from coterie.topology import Server
 from coterie.wire import Mail, Traffic
@@ -74,7 +83,7 @@ def run_apart(
         states = play(course, centers, cohorts, data, seed, traffic)
         if stage.tries > 1:
             looked = look_around(states[0], Apart(cohorts), torch.arange(len(data)), traffic)
-            loss = float(looked.loss.mean())
+            loss = loss_of_try(looked)
             best = (loss, states, cohorts) if best is None or loss < best[0] else best
             if course.last_try:
                 (_, states, cohorts), best = best, None

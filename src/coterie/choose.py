@@ -29,7 +29,7 @@ from coterie.network import Loss
 from coterie.participation import Participation
 from coterie.results import Record
 from coterie.rows import Build, factory
-from coterie.run import _device, _stages, described
+from coterie.run import as_device, as_stages, described
 from coterie.simulate import Simulation
 from coterie.stages import Stage, Stages
 from coterie.starts import Start
@@ -70,7 +70,7 @@ def choose_clusters(
     if isinstance(algorithm, Algorithm):
         check_clustered(type(algorithm))
         algorithm = replace(algorithm, n_clusters=2)  # type: ignore[call-arg]  # so that it has a start
-    stages = _stages(algorithm, rounds, training, topology, participation, start=start)
+    stages = as_stages(algorithm, rounds, training, topology, participation, start=start)
     check_clustered(type(stages[-1].algorithm))
     if any(stage.privacy is not None for stage in stages):
         raise CoterieError(
@@ -79,7 +79,7 @@ def choose_clusters(
     federation = data if isinstance(data, Federation) else from_arrays(data)
     numbers = choosing.numbers(len(federation))
     apart = hold_out(federation, choosing.held_out, seed)
-    build, where = factory(model), _device(device)
+    build, where = factory(model), as_device(device)
 
     def begin(clusters: int, number: int) -> Simulation:
         own = seed if number == 0 else int(mix(seed, "start", number) & (2**63 - 1))
@@ -141,15 +141,7 @@ def hold_out(data: Federation, share: float, seed: int) -> Federation:
     order = order[torch.argsort(owner[order], stable=True)]  # by client, and within it by key
     held = torch.zeros_like(owner, dtype=torch.bool)
     held[order[place < size[owner]]] = True
-    return replace(data, train=_part(points, ~held), test=_part(points, held), distributions=None)
-
-
-def _part(points: Points, wanted: Tensor) -> Points:
-    """Some of the points (point,) bool; the store is shared."""
-    counts = torch.bincount(points.owner[wanted], minlength=len(points.offset) - 1)
-    offset = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-    component = None if points.component is None else points.component[wanted]
-    return Points(points.x, points.at[wanted], points.y[wanted], offset, component)
+    return replace(data, train=points.only(~held), test=points.only(held), distributions=None)
 
 
 def client_losses(simulation: Simulation, points: Points | None = None) -> Tensor:
@@ -219,9 +211,8 @@ def _scored(simulation: Simulation) -> Tried:
     held_out, training = client_losses(simulation, simulation.test), client_losses(simulation)
     everyone = torch.arange(len(simulation.data))
     simulation.traffic.to_server(Mail(everyone, {"held_out": held_out, "training": training}))
-    losses = [
-        float(held_out[i].nan_to_num(torch.inf)) for i in _by_id(simulation.data) if simulation.test.sizes[i]
-    ]
+    held_out = torch.where(held_out.isnan(), torch.inf, held_out)
+    losses = [float(held_out[i]) for i in _by_id(simulation.data) if simulation.test.sizes[i]]
     clusters = simulation.stage.algorithm.clusters()
     parameters = clusters * simulation.network.rows.n_parameters
     return Tried(

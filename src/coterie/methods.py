@@ -41,8 +41,8 @@ class PartTable:
 
     rounds: Count | None = None
     start: str | None = None  # none: as the algorithm chooses, or random in a stage
-    until: Literal["rounds", "separated"] = "rounds"
-    tries: Annotated[int, Field(ge=1)] = 1
+    until: Literal["rounds", "separated"] | None = None
+    tries: Annotated[int, Field(ge=1)] | None = None
     clusters: Clusters | None = None
     algorithm: Table = field(default_factory=dict)
     training: Table = field(default_factory=dict)
@@ -89,8 +89,12 @@ class Method:
     lone: Lone | None = None  # where it was not written as a list of stages
 
     def with_clusters(self, clusters: int) -> Method:
-        lone = self.lone and replace(self.lone, stage=with_clusters(Stages((self.lone.stage,)), clusters)[0])
-        return replace(self, stages=with_clusters(self.stages, clusters), auto=False, lone=lone)
+        """As if the number had been written; 1 cluster needs no start."""
+        if self.lone is None:
+            return replace(self, stages=with_clusters(self.stages, clusters), auto=False)
+        lone = replace(self.lone, stage=with_clusters(Stages((self.lone.stage,)), clusters)[0])
+        stages = started(lone.stage, lone.start)
+        return replace(self, stages=stages, origins=self.origins[:1] * len(stages), auto=False, lone=lone)
 
     def check(self, ids: Sequence[str], seed: int) -> None:
         """Refuse what could not run with these clients; graphs are drawn to see that they connect."""
@@ -139,7 +143,7 @@ def stages_of(outer: Layers, prefix: str, part: MethodTable, folder: Path) -> Me
             stage = PartTable(**check(Section(name, table), parameters(PartTable)).values)
             require(bool(stage.algorithm), f"{name}.algorithm", stage.algorithm, "a table with a name")
             layers.append([*outer, (f"{name}.", stage)])
-    made = [_stage(one, folder) for one in layers]
+    made = [_stage(one, folder, first=number == 0) for number, one in enumerate(layers)]
     label = part.label
     if label is None:
         label = "+".join(stage.algorithm.title() for stage, _ in made)
@@ -176,9 +180,11 @@ def _is_auto(origins: Sequence[Origin]) -> bool:
     return auto
 
 
-def _stage(layers: Layers, folder: Path) -> tuple[Stage, Origin]:
-    """Each layer's settings over those of the layers around it."""
+def _stage(layers: Layers, folder: Path, first: bool) -> tuple[Stage, Origin]:
+    """Each layer's settings over those of the layers around it, whose tries are of the first stage alone."""
     rounds = [part.rounds for _, part in layers if part.rounds is not None]
+    until = [part.until for _, part in layers if part.until is not None]
+    tries = [part.tries for _, part in (layers if first else layers[-1:]) if part.tries is not None]
     training, topology, participation = Section("training"), Section("topology"), Section("participation")
     privacy = Section("privacy")
     for prefix, part in layers:
@@ -199,8 +205,8 @@ def _stage(layers: Layers, folder: Path) -> tuple[Stage, Origin]:
         training=_make(Training, training),
         topology=graph,
         participation=_make(Participation, participation),
-        until=layers[-1][1].until,
-        tries=layers[-1][1].tries,
+        until=until[-1] if until else "rounds",
+        tries=tries[-1] if tries else 1,
         privacy=_privacy(privacy),
     )
     return stage, Origin(algorithm, origin, participation, privacy)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -104,19 +104,11 @@ def _part(data: Federation, train: Any, test: Any) -> Federation:
     """The points of one cluster (point,) bool, and the clients that have some to train on."""
     held = torch.as_tensor(train)
     some = torch.bincount(data.train.owner[held], minlength=len(data)) > 0
-    return Federation(
-        ids=tuple(name for name, has in zip(data.ids, some.tolist(), strict=True) if has),
-        train=_only(data.train, held, some),
-        test=_only(data.test, torch.as_tensor(test), some) if data.test is not None and test.any() else None,
-        task=data.task,
-        n_outputs=data.n_outputs,
-        classes=data.classes,
-        features=data.features,
+    here = some.nonzero()[:, 0]
+    return replace(
+        data,
+        ids=tuple(data.ids[i] for i in here.tolist()),
+        train=data.train.only(held).take(here),
+        test=data.test.only(torch.as_tensor(test)).take(here) if data.test and test.any() else None,
+        distributions=None,
     )
-
-
-def _only(points: Points, held: Tensor, clients: Tensor) -> Points:
-    sizes = torch.bincount(points.owner[held], minlength=len(clients))[clients]
-    offset = torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
-    component = None if points.component is None else points.component[held]
-    return Points(points.x, points.at[held], points.y[held], offset, component)

@@ -83,7 +83,7 @@ def load(
     result = Result(tensors["centers"], tensors["importance"], personal, tensors.get("fit"))
     stages = None
     if algorithm is not None:
-        stages = _stages(algorithm, summary["rounds"], training, start="random")
+        stages = as_stages(algorithm, summary["rounds"], training)
         if in_python:
             _check_same(store, stages)
 
@@ -157,7 +157,7 @@ def run(
     that folder, with `experiment`, the TOML that describes it, where there is one; `resume` goes on with what lies
     there.
     """
-    stages = _stages(algorithm, rounds, training, topology, participation, privacy, start)
+    stages = as_stages(algorithm, rounds, training, topology, participation, privacy, start)
     require(fits(seed, int) and 0 <= seed < 2**63, "seed", seed, "a whole number from 0")
     require(dtype in (torch.float32, torch.float64), "dtype", dtype, "torch.float32 or torch.float64")
     require(not resume or out is not None, "resume", resume, "true only with out, the folder of the run")
@@ -170,7 +170,7 @@ def run(
         stages,
         seed=seed,
         loss=loss,
-        device=_device(device),
+        device=as_device(device),
         dtype=dtype,
         chunk=chunk,
     )
@@ -189,7 +189,7 @@ def run(
     return journal.finish()
 
 
-def _stages(
+def as_stages(
     algorithm: Algorithm | Stage | Sequence[Stage],
     rounds: int,
     training: Training | None = None,
@@ -209,7 +209,7 @@ def _stages(
     return started(Stage(algorithm, rounds, *how), start)
 
 
-def _device(name: torch.device | str | None) -> torch.device | None:
+def as_device(name: torch.device | str | None) -> torch.device | None:
     if name is None:
         return None
     try:

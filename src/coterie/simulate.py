@@ -142,8 +142,10 @@ def hand_over(
     held = centers[:1].numel() * centers.element_size()
     if before.topology.is_server and not after.topology.is_server:
         traffic.down += clients * held
+        traffic.messages += clients
     elif after.topology.is_server and not before.topology.is_server:
         traffic.up += clients * held
+        traffic.messages += clients
         centers = centers.mean(0, keepdim=True)
     wanted = after.algorithm.clusters()
     if centers.shape[1] == wanted:
@@ -180,6 +182,11 @@ def look_around(state: State, clients: Clients, who: Tensor, traffic: Traffic) -
         traffic.to_clients(offer)
         traffic.to_server(told)
     return told
+
+
+def loss_of_try(looked: Mail) -> float:
+    """What tries are compared by; a try in which a client sees nothing but nonsense is the worst."""
+    return float(looked.loss.nan_to_num(torch.inf).mean())
 
 
 @dataclass(frozen=True)
@@ -293,8 +300,7 @@ class Simulation:
     def _compare_tries(self) -> None:
         """Keep the best try so far; at the end of the last one, go on as if it had been the only one."""
         everyone = torch.arange(len(self.data), device=self.keys.device)
-        looked = look_around(self.state, self.clients, everyone, self.traffic)
-        loss = float(looked.loss.nan_to_num(torch.inf).mean())
+        loss = loss_of_try(look_around(self.state, self.clients, everyone, self.traffic))
         if self.best is None or loss < self.best.loss:
             self.best = Try(loss, self.state, self.clients.cohort.memory)
         if self.course.last_try:

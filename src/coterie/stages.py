@@ -33,6 +33,7 @@ class Stage(Checked):
         super().__post_init__()
         require(self.rounds >= 0, "rounds", self.rounds, "0 or more")
         require(self.tries >= 1, "tries", self.tries, "1 or more")
+        require(self.rounds > 0 or self.tries == 1, "tries", self.tries, "1 where no round is played")
         server = self.tries == 1 or self.topology.is_server
         require(server, "tries", self.tries, "1 over a graph, where nobody could compare them")
         self._check_private()

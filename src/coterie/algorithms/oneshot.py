@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -12,6 +13,9 @@ from coterie.clustering import KFed, farthest_first
 from coterie.clustering_local import lloyd
 from coterie.listener import Heard, State
 from coterie.rows import Part
+from coterie.wire import Mail
+
+log = logging.getLogger("coterie")
 
 
 @dataclass(frozen=True)
@@ -22,7 +26,8 @@ class OneShot(ClusteredByRow):
     client, and its one mean is its first row, trained from a model common to all.
 
     Told: my row and how many points I have. Kept: nothing.
-    Choice: a client that is first heard later joins the cluster of the nearest center (Theorem 3.2).
+    Choice: a client that is first heard later is sent the mean of all centers, and joins the cluster whose center is
+    nearest to what it made of it (Theorem 3.2).
     Start: none is needed, for the first round finds the clusters.
     """
 
@@ -32,12 +37,25 @@ class OneShot(ClusteredByRow):
 
     bibtex: ClassVar[str] = KFed.bibtex
 
+    def farewell(self, state: State) -> Mail:
+        """Who has no cluster yet is sent the mean of all centers, which favours none."""
+        if not bool(state.clustered.any()):
+            return super().farewell(state)
+        middle = state.centers[0, self.in_use(state)].mean(0)
+        center = torch.where(state.clustered[:, None], state.centers[0, state.member], middle)
+        return state.offer(center=center, member=state.member)
+
+    def in_use(self, state: State) -> Tensor:
+        """The clusters that have members."""
+        return state.member[state.clustered].unique()
+
     def combine(self, state: State, heard: Heard) -> State:
         columns = state.rows.columns(self.represent).to(heard.row.device)
         if not bool(state.clustered.any()):
             found = self.one_round(state, heard, columns)
         else:
-            nearest = torch.cdist(heard.row[:, columns], state.centers[0][:, columns]).argmin(1)
+            used = self.in_use(state)
+            nearest = used[torch.cdist(heard.row[:, columns], state.centers[0][used][:, columns]).argmin(1)]
             found = torch.where(state.clustered[heard.clients], state.member[heard.clients], nearest)
         member, clustered = state.member.clone(), state.clustered.clone()
         member[heard.clients], clustered[heard.clients] = found, True
@@ -50,6 +68,10 @@ class OneShot(ClusteredByRow):
         By whom it begins is drawn by key, for rounding must not decide it. Fewer clusters where fewer rows differ.
         """
         rows = heard.row[:, columns].double().cpu().numpy()
+        if len(rows) < self.n_clusters:
+            log.warning(
+                "%d clients were heard, too few to find %d clusters at once", len(rows), self.n_clusters
+            )
         m = state.moment
         begins = int(mix(m.seed, m.stage, "one shot", state.keys[heard.clients]).argmin())
         chosen = farthest_first(rows, rows[[begins]], self.n_clusters)
