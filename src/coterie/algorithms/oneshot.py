@@ -47,7 +47,8 @@ class OneShot(ClusteredByRow):
 
     def in_use(self, state: State) -> Tensor:
         """The clusters that have members."""
-        return state.member[state.clustered].unique()
+        used = torch.bincount(state.member[state.clustered], minlength=self.n_clusters) > 0
+        return used.nonzero()[:, 0]
 
     def combine(self, state: State, heard: Heard) -> State:
         columns = state.rows.columns(self.represent).to(heard.row.device)
