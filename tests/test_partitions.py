@@ -191,6 +191,15 @@ def test_relabeled_images_are_called_as_their_component_says(distributions, shif
         assert len({tuple(one.tolist()) for one in names}) == 3
 
 
+def test_permuted_labelings_are_all_different():
+    source = toy(60, 30, classes=3)
+    for seed in range(10):  # all six orders of three classes
+        data = deal(source, seed, distributions="permute", clusters=6, clients=6)
+        assert len({tuple(y.tolist()) for y in data.distributions.y.split(30)}) == 6
+    with pytest.raises(CoterieError, match="clusters is 7; allowed is at most 6 orders of 3 classes"):
+        deal(source, distributions="permute", clusters=7, clients=7)
+
+
 def test_label_groups_are_components():
     source = toy()
     odd = deal(source, distributions="groups", pattern="uniform", clients=6)

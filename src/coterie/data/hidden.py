@@ -117,11 +117,18 @@ def _relabel(made: Hidden, deal: Deal, source: Source, number: int, seed: int) -
 
 
 def _permute(made: Hidden, deal: Deal, source: Source, number: int, seed: int) -> Hidden:
-    """The first distribution has the source's names; every other draws an order of the classes."""
+    """The first distribution has the source's names; every other draws an order of the classes that none has yet."""
+    classes = made.n_classes
+    most = math.factorial(min(classes, 12))  # nobody has more clusters than that
+    require(number <= most, "clusters", deal.clusters, f"at most {most} orders of {classes} classes")
     rng = generator(seed, "permutations")
-    orders = [torch.arange(made.n_classes)]
-    orders += [torch.from_numpy(rng.permutation(made.n_classes)) for _ in range(number - 1)]
-    return made.each(lambda pool: pool.label([order.__getitem__ for order in orders]), number)
+    orders = [list(range(classes))]
+    while len(orders) < number:
+        drawn = rng.permutation(classes).tolist()
+        orders += [drawn] if drawn not in orders else []
+    return made.each(
+        lambda pool: pool.label([torch.tensor(order).__getitem__ for order in orders]), number
+    )
 
 
 # other images
