@@ -673,7 +673,9 @@ def test_owners_that_are_not_there():
 def test_texts_have_no_labels_to_divide_by(distributions):
     text = torch.randint(0, 10, (8, 5))
     source = Source("text", text[:6], text[:6], text[6:], text[6:], 10, tuple("abcdeABCDE"))
-    said = f"distributions is '{distributions}'; allowed is that for points of one label each, and text has next"
+    said = (
+        f"distributions is '{distributions}'; allowed is that for points of one label each, and text has next"
+    )
     with pytest.raises(CoterieError, match=said):
         deal(source, clients=2, distributions=distributions)
 

@@ -126,9 +126,7 @@ def _permute(made: Hidden, deal: Deal, source: Source, number: int, seed: int) -
     while len(orders) < number:
         drawn = rng.permutation(classes).tolist()
         orders += [drawn] if drawn not in orders else []
-    return made.each(
-        lambda pool: pool.label([torch.tensor(order).__getitem__ for order in orders]), number
-    )
+    return made.each(lambda pool: pool.label([torch.tensor(order).__getitem__ for order in orders]), number)
 
 
 # other images
