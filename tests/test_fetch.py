@@ -276,6 +276,12 @@ def test_pip_without_an_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 # the command line
 
 
+@pytest.fixture(autouse=True)
+def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What --data-dir sets is gone after a test."""
+    monkeypatch.setenv("COTERIE_DATA", "elsewhere")
+
+
 def said(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
     code = main(["data", *words])
     out = capsys.readouterr()
@@ -321,7 +327,17 @@ def test_data_get_of_a_damaged_package(tmp_path: Path, npm: Path, capsys: pytest
     assert left_in(tmp_path / "data") == []
 
 
-def test_run_looks_for_data_where_it_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("COTERIE_DATA", "elsewhere")
-    assert main(["run", str(tmp_path / "none.toml"), "--data-dir", str(tmp_path)]) == 2
+@pytest.mark.parametrize(
+    "words",
+    [
+        "run FILE --data-dir FOLDER",
+        "choose-clusters FILE --data-dir FOLDER",
+        "resume FILE --data-dir FOLDER",
+        "data show FILE --data-dir FOLDER",
+        "data --data-dir FOLDER show FILE",
+    ],
+)
+def test_data_is_looked_for_where_it_is_told(tmp_path: Path, words: str):
+    file = str(tmp_path / "none.toml")
+    assert main([{"FILE": file, "FOLDER": str(tmp_path)}.get(word, word) for word in words.split()]) == 2
     assert data_folder() == tmp_path
