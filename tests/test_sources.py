@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from coterie.data import Source, data_folder, load
+from coterie.data import Source, data_folder, load, named
 from coterie.data.catalogue import KNOWN
 from coterie.data.idx import read_idx
 from coterie.data.text import CHARACTERS
@@ -351,8 +351,9 @@ def test_leaf_that_is_cut_short_or_empty(tmp_path: Path):
 def test_digits():
     source = load("digits", Path("nowhere"))
     assert (source.x_train.shape, source.x_test.shape) == ((1347, 1, 8, 8), (450, 1, 8, 8))
-    assert (source.x_train.dtype, int(source.x_train.max())) == (torch.uint8, 255)
+    assert (source.x_train.dtype, float(source.x_train.max())) == (torch.float32, 1.0)
     assert source.y_train.bincount().min() > 100
+    assert torch.equal(source.x_train, named("digits", image=True).train.x)  # the same that an experiment has
 
 
 # the folder

@@ -9,13 +9,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from coterie.checked import nearest
-from coterie.data import leaf, packages
+from coterie.data import digits, leaf, packages
 from coterie.data.cifar import Batches
 from coterie.data.fetch import Package
 from coterie.data.idx import Idx
 from coterie.data.layout import Layout, found
 from coterie.data.plays import Roles
-from coterie.data.sklearn_digits import digits_source
 from coterie.data.source import Normalise, Source
 from coterie.data.stored import Npz
 from coterie.data.text import CHARACTERS
@@ -203,7 +202,7 @@ KNOWN = {
             "",
             10,
             _DIGITS,
-            built_in=digits_source,
+            built_in=digits.read,
         ),
     )
 }
