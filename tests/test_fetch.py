@@ -163,6 +163,13 @@ def test_an_archive_that_is_cut_short_or_lacks_a_file(tmp_path: Path):
         archives.take(archive, {"package/a": "a"}, tmp_path / "into")
 
 
+def test_a_place_that_cannot_be_written_is_not_the_archives_fault(tmp_path: Path):
+    archive = tar(tmp_path / "a.tgz", {"package/a": b"one"})
+    (tmp_path / "into").write_bytes(b"a file")
+    with pytest.raises(OSError, match="into"):
+        archives.take(archive, {"package/a": "a"}, tmp_path / "into")
+
+
 # PNG
 
 
