@@ -90,6 +90,7 @@ def test_images_stay_uint8_and_are_normalised_as_the_source_says(folder):
     assert made.normalise == KNOWN["cifar10"].normalise
     assert made.names[3] == "cat"
     assert made.classes == ()  # its labels are numbers
+    assert [named("cifar10", clients=4, augment=given).augment for given in (False, True)] == [False, True]
 
 
 @pytest.mark.parametrize(

