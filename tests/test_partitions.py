@@ -664,6 +664,10 @@ def test_the_test_side_does_not_move_the_training_side():
             {"alpha": 0.01, "clients": 60},
             "alpha is 0.01, which left one of 60 clients without images in each of",
         ),
+        (
+            {"alpha": (1e-8, 1e-8), "clusters": 2, "clients": 9, "train_points": 20, "draw": "shared"},
+            r"alpha is \(1e-08, 1e-08\), which left one of 9 clients without images in each of",
+        ),
         ({"classes": 11}, "classes is 11; allowed is at most 10"),
         ({"classes": (2, 3), "clusters": 2}, r"classes is \(2, 3\); allowed is at most 10"),
         ({"by_owner": True}, "by_owner is True; allowed is that for a source with owners, not toy"),
