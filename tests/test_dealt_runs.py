@@ -13,7 +13,7 @@ from rich.console import Console
 
 from coterie.data import data_folder, load, named
 from coterie.data.catalogue import KNOWN
-from coterie.data_show import by_cluster, held, show, table
+from coterie.data_show import _shares, by_cluster, held, show, table
 from coterie.errors import CoterieError
 from coterie.experiment import Experiment, parse
 from coterie.summary import summarise
@@ -90,6 +90,7 @@ def test_images_stay_uint8_and_are_normalised_as_the_source_says(folder):
     assert made.normalise == KNOWN["cifar10"].normalise
     assert made.names[3] == "cat"
     assert made.classes == ()  # its labels are numbers
+    assert [named("cifar10", clients=4, augment=given).augment for given in (False, True)] == [False, True]
 
 
 @pytest.mark.parametrize(
@@ -188,6 +189,16 @@ def test_the_table_has_a_line_per_client(folder):
     assert first[:4] == ["0", "1", str(int(made.train.sizes[0])), str(int(made.test.sizes[0]))]
     assert [int(n) for n in first[4:] if n != "·"] == [int(n) for n in held(made)[0].sum(0) if n]
     assert "4 clients" in lines[-1]
+
+
+def test_only_distributions_that_a_client_has_are_listed():
+    points = torch.zeros(8, dtype=torch.long)
+    points[[6, 2]] = torch.tensor([3, 1])
+    assert _shares(points) == "7:75% 3:25%"
+    points[[0, 1]] = torch.tensor([4, 2])
+    assert _shares(points) == "1:40% 7:30% 2:20% …"
+    assert _shares(points[:3]) == "57% 29% 14%"
+    assert _shares(torch.tensor([0, 5])) == "2"
 
 
 @pytest.mark.parametrize("source", ["mnist", "shakespeare", "regressions", "digits"])

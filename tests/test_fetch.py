@@ -84,6 +84,9 @@ def test_another_file_than_expected_is_thrown_away(tmp_path: Path, npm: Path):
         match=f"things-1.0.tgz has [0-9]+ bytes and the SHA-256 sum {found}; expected are 7 bytes and 00000",
     ):
         get(wanted, tmp_path / "data", quiet, INSTEAD)
+    alike = replace(package(tmp_path / "things.tgz"), sha256="0" * 64)  # as long as expected, but another
+    with pytest.raises(CoterieError, match=f"the SHA-256 sum {found}; expected are"):
+        get(alike, tmp_path / "data", quiet, INSTEAD)
     assert left_in(tmp_path / "data") == []
 
 
@@ -160,6 +163,13 @@ def test_an_archive_that_is_cut_short_or_lacks_a_file(tmp_path: Path):
         archives.take(archive, {"package/a": "a", "package/b": "b"}, tmp_path / "into")
     archive.write_bytes(archive.read_bytes()[:2000])
     with pytest.raises(CoterieError, match=r"a.tgz \(2000 bytes\) is not a whole tar archive"):
+        archives.take(archive, {"package/a": "a"}, tmp_path / "into")
+
+
+def test_a_place_that_cannot_be_written_is_not_the_archives_fault(tmp_path: Path):
+    archive = tar(tmp_path / "a.tgz", {"package/a": b"one"})
+    (tmp_path / "into").write_bytes(b"a file")
+    with pytest.raises(OSError, match="into"):
         archives.take(archive, {"package/a": "a"}, tmp_path / "into")
 
 
@@ -276,6 +286,12 @@ def test_pip_without_an_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 # the command line
 
 
+@pytest.fixture(autouse=True)
+def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What --data-dir sets is gone after a test."""
+    monkeypatch.setenv("COTERIE_DATA", "elsewhere")
+
+
 def said(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
     code = main(["data", *words])
     out = capsys.readouterr()
@@ -321,7 +337,17 @@ def test_data_get_of_a_damaged_package(tmp_path: Path, npm: Path, capsys: pytest
     assert left_in(tmp_path / "data") == []
 
 
-def test_run_looks_for_data_where_it_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("COTERIE_DATA", "elsewhere")
-    assert main(["run", str(tmp_path / "none.toml"), "--data-dir", str(tmp_path)]) == 2
+@pytest.mark.parametrize(
+    "words",
+    [
+        "run FILE --data-dir FOLDER",
+        "choose-clusters FILE --data-dir FOLDER",
+        "resume FILE --data-dir FOLDER",
+        "data show FILE --data-dir FOLDER",
+        "data --data-dir FOLDER show FILE",
+    ],
+)
+def test_data_is_looked_for_where_it_is_told(tmp_path: Path, words: str):
+    file = str(tmp_path / "none.toml")
+    assert main([{"FILE": file, "FOLDER": str(tmp_path)}.get(word, word) for word in words.split()]) == 2
     assert data_folder() == tmp_path

@@ -76,3 +76,19 @@ def test_hugging_face_numbers_and_mistakes(tmp_path: Path):
         from_datasets(3)
     with pytest.raises(CoterieError, match="train and test are not alike"):
         from_datasets(data, [data], inputs="a", target="b")
+
+
+def test_hugging_face_parts_that_do_not_fit():
+    datasets = pytest.importorskip("datasets", reason="datasets is not installed")
+    data = datasets.Dataset.from_dict({"x": [[1.0, 2.0], [3.0, 4.0]], "y": [0, 1]})
+    longer = datasets.Dataset.from_dict({"x": [[1.0, 2.0, 3.0]], "y": [0]})
+    other = datasets.Dataset.from_dict({"x": [[1.0, 2.0]], "z": [0]})
+    for given, sentence in (
+        ((datasets.DatasetDict(valid=data),), "has the splits valid; one called train is needed"),
+        (([data, other],), "partition '1', column 'y' is not among x, z; all parts must have it"),
+        ((data, other), "^column 'y' is not among x, z; all parts must have it"),
+        (([data, longer],), r"inputs have the shapes \[\(2,\), \(3,\)\]; all must have the same"),
+        ((data, longer), r"inputs have the shapes \[\(2,\), \(3,\)\]; all must have the same"),
+    ):
+        with pytest.raises(CoterieError, match=sentence):
+            from_datasets(*given)

@@ -78,6 +78,22 @@ def test_mobilenet_keeps_more_of_small_images() -> None:
     assert seen == [(4, 4), (2, 2)]  # 32 / 8, and 64 / 32
 
 
+def test_fedspd_cifar_has_its_layers_in_order() -> None:
+    block = ["Conv2d", "BatchNorm2d", "ReLU"] * 2 + ["MaxPool2d", "Dropout"]
+    dense = ["Linear", "BatchNorm1d", "ReLU", "Dropout"] * 2
+    kinds = [type(layer).__name__ for layer in build("fedspd_cifar", CIFAR, 10)()]
+    assert kinds == [*block, *block, "Flatten", *dense, "Linear"]
+
+
+def test_mobilenet_has_a_bounded_relu_wherever_it_does_not_narrow() -> None:
+    model = build("mobilenet_v2", CIFAR, 10)()
+    kinds = [type(layer).__name__ for layer in model.modules()]
+    assert kinds.count("Bottleneck") == 17
+    # the first convolution, the last one, and two of each bottleneck except the first, which does not widen
+    assert kinds.count("ReLU6") == 1 + 1 + 2 * 17 - 1
+    assert kinds.count("ReLU") == 0
+
+
 def test_fedsoft_as_published_has_no_relu_and_puts_out_probabilities() -> None:
     written, published = (build("fedsoft_letters", MNIST, 26, published=p)() for p in (False, True))
     published.load_state_dict(dict(zip(published.state_dict(), written.state_dict().values(), strict=True)))

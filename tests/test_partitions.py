@@ -11,7 +11,7 @@ from torch import Tensor
 
 from coterie.data import Deal, Source, deal
 from coterie.data.distributions import _interpolated, cases, turn
-from coterie.data.joined import joined
+from coterie.data.joined import fitted, joined
 from coterie.data.partitions import dirichlet, divided, filled, weights
 from coterie.data.patterns import few, mixtures, structured
 from coterie.errors import CoterieError
@@ -189,6 +189,15 @@ def test_relabeled_images_are_called_as_their_component_says(distributions, shif
         assert torch.equal(names, (torch.arange(10) + 3 * torch.arange(3)[:, None]) % 10)
     else:
         assert len({tuple(one.tolist()) for one in names}) == 3
+
+
+def test_permuted_labelings_are_all_different():
+    source = toy(60, 30, classes=3)
+    for seed in range(10):  # all six orders of three classes
+        data = deal(source, seed, distributions="permute", clusters=6, clients=6)
+        assert len({tuple(y.tolist()) for y in data.distributions.y.split(30)}) == 6
+    with pytest.raises(CoterieError, match="clusters is 7; allowed is at most 6 orders of 3 classes"):
+        deal(source, distributions="permute", clusters=7, clients=7)
 
 
 def test_label_groups_are_components():
@@ -434,6 +443,15 @@ def test_imbalance_and_power_law_reach_the_clients():
     assert ordered.tolist() == [round(1000 / harmonic / i) for i in range(1, 11)]
 
 
+def test_imbalance_goes_with_classes_and_with_sets():
+    data = deal(toy(3000, 900), clients=30, classes=10, imbalance=9.0)
+    assert sorted(set(data.train.sizes.tolist())) == [20, 100, 180]
+    how = {"distributions": "rotate", "pattern": "structured", "per_client": 2}
+    data = deal(toy(2400, 480), clients=3, imbalance=3.0, **how)
+    assert sorted(data.train.sizes.tolist()) == [400, 800, 1200]
+    assert sorted(data.test.sizes.tolist()) == [80, 160, 240]
+
+
 def test_sizes_may_be_drawn():
     data = deal(toy(3000, 900), clients=100, train_points=[10, 12])
     assert set(data.train.sizes.tolist()) == {10, 11, 12}
@@ -482,9 +500,19 @@ def test_some_owners_with_some_of_their_images_turned():
     for points, owner in zip(both(data), (source.owner_train, source.owner_test), strict=True):
         names = [data.ids[k] for k in points.owner.tolist()]
         assert [source.owners[k] for k in owner[points.at % len(owner)].tolist()] == names
+    assert len({deal(source, seed, by_owner=True, clients=5).ids for seed in range(5)}) > 1  # they are drawn
 
 
 # several data sets
+
+
+def test_stretched_pixels_by_hand():
+    image = torch.tensor([[[[0, 100], [0, 100]]]], dtype=torch.uint8)
+    larger = fitted(
+        image, (3, 4, 4)
+    )  # centers of pixels lie at 1/4 and 3/4, the new ones at 1/8, 3/8, 5/8, 7/8
+    assert larger.shape == (1, 3, 4, 4)
+    assert (larger == torch.tensor([0, 25, 75, 100])).all()
 
 
 def test_joined_sources_have_one_shape_and_are_distributions():
@@ -636,6 +664,10 @@ def test_the_test_side_does_not_move_the_training_side():
             {"alpha": 0.01, "clients": 60},
             "alpha is 0.01, which left one of 60 clients without images in each of",
         ),
+        (
+            {"alpha": (1e-8, 1e-8), "clusters": 2, "clients": 9, "train_points": 20, "draw": "shared"},
+            r"alpha is \(1e-08, 1e-08\), which left one of 9 clients without images in each of",
+        ),
         ({"classes": 11}, "classes is 11; allowed is at most 10"),
         ({"classes": (2, 3), "clusters": 2}, r"classes is \(2, 3\); allowed is at most 10"),
         ({"by_owner": True}, "by_owner is True; allowed is that for a source with owners, not toy"),
@@ -658,6 +690,17 @@ def test_owners_that_are_not_there():
         deal(owned(), by_owner=True, clients=7)
     with pytest.raises(CoterieError, match=r"alpha is 1\.0 and by_owner is True; allowed is only one"):
         deal(owned(), by_owner=True, alpha=1.0)
+
+
+@pytest.mark.parametrize("distributions", ["case", "groups"])
+def test_texts_have_no_labels_to_divide_by(distributions):
+    text = torch.randint(0, 10, (8, 5))
+    source = Source("text", text[:6], text[:6], text[6:], text[6:], 10, tuple("abcdeABCDE"))
+    said = (
+        f"distributions is '{distributions}'; allowed is that for points of one label each, and text has next"
+    )
+    with pytest.raises(CoterieError, match=said):
+        deal(source, clients=2, distributions=distributions)
 
 
 def test_every_field_is_explained():

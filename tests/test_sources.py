@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from coterie.data import Source, data_folder, load
+from coterie.data import Source, data_folder, load, named
 from coterie.data.catalogue import KNOWN
 from coterie.data.idx import read_idx
 from coterie.data.text import CHARACTERS
@@ -216,10 +216,11 @@ def test_npz_of_grey_and_coloured_images(tmp_path: Path):
     np.savez(tmp_path / "mnist.npz", **sides, **grey)
     assert np.array_equal(load("mnist", tmp_path).x_train[:, 0].numpy(), grey["x_train"])
     coloured = {"x_train": pictures(6, 32, 32, 3), "x_test": pictures(2, 32, 32, 3)}
-    np.savez(tmp_path / "cifar100_20k.npz", **sides, **coloured, fine_names=np.array(["apple", "bed"]))
+    words = [f"kind {i}" for i in range(100)]
+    np.savez(tmp_path / "cifar100_20k.npz", **sides, **coloured, fine_names=np.array(words))
     source = load("cifar100-20k", tmp_path)
     assert np.array_equal(source.x_train[4, 2].numpy(), coloured["x_train"][4, :, :, 2])
-    assert source.classes == ("apple", "bed")
+    assert source.classes == tuple(words)
 
 
 def test_npz_of_one_side_is_parted_by_class(tmp_path: Path):
@@ -257,6 +258,20 @@ def test_the_first_layout_that_is_there_is_read(tmp_path: Path, caplog: pytest.L
 def test_bad_npz(tmp_path: Path, arrays: dict[str, np.ndarray], sentence: str):
     np.savez(tmp_path / "mnist.npz", **arrays)
     with pytest.raises(CoterieError, match=sentence):
+        load("mnist", tmp_path)
+
+
+def test_npz_that_does_not_fit_together(tmp_path: Path):
+    sides = {"y_train": np.arange(6, dtype=np.uint8), "y_test": np.arange(2, dtype=np.uint8)}
+    path = tmp_path / "mnist.npz"
+    np.savez(path, **sides, x_train=pictures(6, 8, 8), x_test=pictures(2, 9, 9))
+    said = (
+        r"mnist.npz: mnist has training inputs of the shape \(1, 8, 8\) and test inputs of \(1, 9, 9\) there"
+    )
+    with pytest.raises(CoterieError, match=said):
+        load("mnist", tmp_path)
+    np.savez(path, **sides, x_train=pictures(6, 8, 8), x_test=pictures(2, 8, 8), classes=np.array(["a", "b"]))
+    with pytest.raises(CoterieError, match=r"mnist.npz: mnist has 2 words for its 10 classes there"):
         load("mnist", tmp_path)
 
 
@@ -336,8 +351,9 @@ def test_leaf_that_is_cut_short_or_empty(tmp_path: Path):
 def test_digits():
     source = load("digits", Path("nowhere"))
     assert (source.x_train.shape, source.x_test.shape) == ((1347, 1, 8, 8), (450, 1, 8, 8))
-    assert (source.x_train.dtype, int(source.x_train.max())) == (torch.uint8, 255)
+    assert (source.x_train.dtype, float(source.x_train.max())) == (torch.float32, 1.0)
     assert source.y_train.bincount().min() > 100
+    assert torch.equal(source.x_train, named("digits", image=True).train.x)  # the same that an experiment has
 
 
 # the folder

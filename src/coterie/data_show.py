@@ -106,8 +106,9 @@ def _shares(points: Tensor) -> str:
         return str(int(share.argmax()) + 1)
     if len(share) <= _LISTED:
         return " ".join(f"{float(s):.0%}" for s in share)
-    best = share.argsort(descending=True, stable=True)[:3].tolist()
-    return " ".join(f"{s + 1}:{float(share[s]):.0%}" for s in best) + " …"
+    has = share.argsort(descending=True, stable=True)[: int((share > 0).sum())].tolist()
+    best = " ".join(f"{s + 1}:{float(share[s]):.0%}" for s in has[:3])
+    return f"{best} …" if len(has) > 3 else best
 
 
 def _words(data: Federation) -> list[str]:

@@ -6,7 +6,7 @@ import tarfile
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from lzma import LZMAError
+from gzip import BadGzipFile
 from pathlib import Path, PurePosixPath
 
 from coterie.errors import CoterieError
@@ -51,7 +51,7 @@ def _opened(archive: Path) -> Iterator[tarfile.TarFile]:
     try:
         with tarfile.open(archive) as tar:
             yield tar
-    except (tarfile.TarError, EOFError, zlib.error, LZMAError, OSError) as problem:
+    except (tarfile.TarError, EOFError, zlib.error, BadGzipFile) as problem:
         size = archive.stat().st_size
         raise CoterieError(
             f"{archive.name} ({size} bytes) is not a whole tar archive ({problem})"

@@ -62,6 +62,8 @@ def _class_counts(
     _check_class_numbers(deal, len(stock[0]))
     for _ in range(_TRIES):
         share = _shares(deal, groups, len(stock[0]), sizes[0] is None, rng)
+        if not (share.sum(1) > 0).all():  # a client that has none of its cluster's classes
+            continue
         held = [
             partitions.divided(share * weight[:, None], have)
             if size is None

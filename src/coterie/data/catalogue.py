@@ -9,13 +9,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from coterie.checked import nearest
-from coterie.data import leaf, packages
+from coterie.data import digits, leaf, packages
 from coterie.data.cifar import Batches
 from coterie.data.fetch import Package
 from coterie.data.idx import Idx
 from coterie.data.layout import Layout, found
 from coterie.data.plays import Roles
-from coterie.data.sklearn_digits import digits_source
 from coterie.data.source import Normalise, Source
 from coterie.data.stored import Npz
 from coterie.data.text import CHARACTERS
@@ -203,7 +202,7 @@ KNOWN = {
             "",
             10,
             _DIGITS,
-            built_in=digits_source,
+            built_in=digits.read,
         ),
     )
 }
@@ -244,14 +243,24 @@ def load(name: str, folder: Path) -> Source:
         classes=source.classes or one.classes,
         normalise=one.normalise,
     )
-    _check_labels(source, files)
+    _check(source, files[0] if len(files) == 1 else files[0].parent)
     return source
 
 
-def _check_labels(source: Source, files: list[Path]) -> None:
+def _check(source: Source, where: Path) -> None:
+    """What the files hold is what the name says, and fits together."""
+    n = source.n_classes
     for y in (source.y_train, source.y_test):
-        if not len(y) or int(y.min()) < 0 or int(y.max()) >= source.n_classes:
+        if not len(y) or int(y.min()) < 0 or int(y.max()) >= n:
             held = f"labels from {int(y.min())} to {int(y.max())}" if len(y) else "no points of one side"
-            raise CoterieError(
-                f"{files[0].parent}: {source.name} has {held} there; expected are labels 0 to {source.n_classes - 1}"
-            )
+            raise CoterieError(f"{where}: {source.name} has {held} there; expected are labels 0 to {n - 1}")
+    shapes = [tuple(x.shape[1:]) for x in (source.x_train, source.x_test)]
+    if shapes[0] != shapes[1]:
+        raise CoterieError(
+            f"{where}: {source.name} has training inputs of the shape {shapes[0]} and test inputs of {shapes[1]} "
+            "there; they must be alike"
+        )
+    if len(source.classes) not in (0, n):
+        raise CoterieError(
+            f"{where}: {source.name} has {len(source.classes)} words for its {n} classes there"
+        )

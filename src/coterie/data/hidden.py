@@ -117,17 +117,23 @@ def _relabel(made: Hidden, deal: Deal, source: Source, number: int, seed: int) -
 
 
 def _permute(made: Hidden, deal: Deal, source: Source, number: int, seed: int) -> Hidden:
-    """The first distribution has the source's names; every other draws an order of the classes."""
+    """The first distribution has the source's names; every other draws an order of the classes that none has yet."""
+    classes = made.n_classes
+    most = math.factorial(min(classes, 12))  # nobody has more clusters than that
+    require(number <= most, "clusters", deal.clusters, f"at most {most} orders of {classes} classes")
     rng = generator(seed, "permutations")
-    orders = [torch.arange(made.n_classes)]
-    orders += [torch.from_numpy(rng.permutation(made.n_classes)) for _ in range(number - 1)]
-    return made.each(lambda pool: pool.label([order.__getitem__ for order in orders]), number)
+    orders = [list(range(classes))]
+    while len(orders) < number:
+        drawn = rng.permutation(classes).tolist()
+        orders += [drawn] if drawn not in orders else []
+    return made.each(lambda pool: pool.label([torch.tensor(order).__getitem__ for order in orders]), number)
 
 
 # other images
 
 
 def _case(made: Hidden, deal: Deal, source: Source, number: int, seed: int) -> Hidden:
+    _need_labels(source, "case")
     letter, lower, both = cases(made.classes)
     if not both:
         raise SettingError(
@@ -143,6 +149,7 @@ def _case(made: Hidden, deal: Deal, source: Source, number: int, seed: int) -> H
 
 
 def _groups(made: Hidden, deal: Deal, source: Source, number: int, seed: int) -> Hidden:
+    _need_labels(source, "groups")
     given = deal.groups or tuple(tuple(range(first, made.n_classes, 2)) for first in (0, 1))
     flat = [label for group in given for label in group]
     once = len(set(flat)) == len(flat) and all(0 <= label < made.n_classes for label in flat)
@@ -152,7 +159,6 @@ def _groups(made: Hidden, deal: Deal, source: Source, number: int, seed: int) ->
     part = torch.full((made.n_classes,), -1)
     for s, group in enumerate(given):
         part[list(group)] = s
-    _need_labels(source, "groups")
     return made.divide(part[source.y_train], part[source.y_test], len(given))
 
 
@@ -172,7 +178,10 @@ def _oracle(made: Hidden, deal: Deal, source: Source, number: int, seed: int) ->
 
 def _need_labels(source: Source, what: str) -> None:
     if source.y_train.ndim > 1:
-        raise CoterieError(f"{what} needs one label for each point, and {source.name} has next characters")
+        raise SettingError(
+            "distributions",
+            f"is {what!r}; allowed is that for points of one label each, and {source.name} has next characters",
+        )
 
 
 Maker = Callable[[Hidden, "Deal", Source, int, int], Hidden]

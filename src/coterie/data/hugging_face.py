@@ -37,6 +37,10 @@ def from_datasets(
     """
     require(0 < test_fraction < 1, "test_fraction", test_fraction, "a number between 0 and 1")
     if type(train).__name__ == "DatasetDict":
+        if "train" not in train:
+            raise CoterieError(
+                f"the DatasetDict has the splits {', '.join(train)}; one called train is needed"
+            )
         train, test = train["train"], train.get("test") if test is None else test
     parts = _parts(train)
     held = None if test is None else _parts(test)
@@ -48,6 +52,7 @@ def from_datasets(
     columns = _columns(next(iter(parts.values())), inputs, target)
     number = {owner: i for i, owner in enumerate(owners)}
     sides = [_side(given, columns, number) for given in (parts, held) if given is not None]
+    _check_shapes([side[0] for side in sides])
     x, y, owner = sides[0]
     if held is None:
         out = _held_out(owner, owners, test_fraction, seed)
@@ -101,17 +106,34 @@ def _columns(data: Data, inputs: str | None, target: str | None) -> tuple[str, s
 def _side(
     parts: dict[str, Data], columns: tuple[str, str], number: dict[str, int]
 ) -> tuple[Tensor, Tensor, Tensor]:
-    x = torch.cat([_inputs(part, columns[0], owner) for owner, part in parts.items()])
-    y = torch.cat([_labels(part, columns[1]) for part in parts.values()])
+    inputs = [_inputs(part, columns[0], owner) for owner, part in parts.items()]
+    _check_shapes(inputs)
+    x = torch.cat(inputs)
+    y = torch.cat([_labels(part, columns[1], owner) for owner, part in parts.items()])
     sizes = torch.tensor([len(part) for part in parts.values()])
     at = torch.tensor([number.get(owner, 0) for owner in parts])
     return x, y, torch.repeat_interleave(at, sizes)
 
 
-def _inputs(part: Data, column: str, owner: str) -> Tensor:
-    rows: list[Array] = [np.asarray(one) for one in part[column]]
-    shapes = sorted({row.shape for row in rows})
+def _check_shapes(inputs: Sequence[Tensor]) -> None:
+    shapes = sorted({tuple(x.shape[1:]) for x in inputs})
+    if len(shapes) > 1:
+        raise CoterieError(f"inputs have the shapes {shapes[:3]}; all must have the same")
+
+
+def _column(part: Data, column: str, owner: str) -> tuple[str, list[Any]]:
+    """Where it is, for people, and what is in it."""
     where = "" if owner == _WHOLE else f"partition {owner!r}, "
+    if column not in part.column_names:
+        listed = ", ".join(part.column_names)
+        raise CoterieError(f"{where}column {column!r} is not among {listed}; all parts must have it")
+    return where, list(part[column])
+
+
+def _inputs(part: Data, column: str, owner: str) -> Tensor:
+    where, values = _column(part, column, owner)
+    rows: list[Array] = [np.asarray(one) for one in values]
+    shapes = sorted({row.shape for row in rows})
     if len(shapes) != 1:
         raise CoterieError(
             f"{where}column {column!r}: inputs have the shapes {shapes[:3]}; all must have the same"
@@ -127,11 +149,12 @@ def _inputs(part: Data, column: str, owner: str) -> Tensor:
     return torch.from_numpy(np.ascontiguousarray(images))
 
 
-def _labels(part: Data, column: str) -> Tensor:
-    labels = np.asarray(list(part[column]))
+def _labels(part: Data, column: str, owner: str) -> Tensor:
+    where, values = _column(part, column, owner)
+    labels = np.asarray(values)
     if labels.dtype.kind not in "iu":
         raise CoterieError(
-            f"column {column!r} holds values of type {labels.dtype}; needed are whole numbers as labels"
+            f"{where}column {column!r} holds values of type {labels.dtype}; needed are whole numbers as labels"
         )
     return torch.from_numpy(labels.astype(np.int64))
 
