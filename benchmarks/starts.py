@@ -1,4 +1,4 @@
-"""How often does each algorithm find the clusters, from each start? One line per run, then tables.
+"""How often does each algorithm find the clusters, from each start? One line per run, then a table.
 
     python benchmarks/starts.py --seeds 1000 --number 20 --out benchmarks/results/starts.json
 
@@ -113,23 +113,14 @@ def play(job: Job) -> dict[str, Any]:
 
 
 def table(runs: list[dict[str, Any]]) -> list[str]:
-    """Markdown: how many seeds of each found the clusters."""
-    lines = []
-    for problem in dict.fromkeys(run["problem"] for run in runs):
-        mine = [run for run in runs if run["problem"] == problem]
-        starts = [start for start in STARTS if any(run["start"] == start for run in mine)]
-        lines += [f"**{problem}**", "", f"| | {' | '.join(starts)} |", "|---" * (len(starts) + 1) + "|"]
-        for name, place in dict.fromkeys((run["algorithm"], run["place"]) for run in mine):
-            cells = []
-            for start in starts:
-                one = [
-                    r["found"]
-                    for r in mine
-                    if (r["algorithm"], r["place"], r["start"]) == (name, place, start)
-                ]
-                cells.append(f"{sum(one)}" if one else "")
-            lines.append(f"| {name}{' over a graph' if place == 'graph' else ''} | {' | '.join(cells)} |")
-        lines.append("")
+    """Markdown: in how many seeds each method found the clusters, from each start."""
+    problems = list(dict.fromkeys(run["problem"] for run in runs))
+    lines = [f"| | start | {' | '.join(problems)} |", "|---" * (len(problems) + 2) + "|"]
+    for name, place, start in dict.fromkeys((r["algorithm"], r["place"], r["start"]) for r in runs):
+        mine = [r for r in runs if (r["algorithm"], r["place"], r["start"]) == (name, place, start)]
+        found = [str(sum(r["found"] for r in mine if r["problem"] == problem)) for problem in problems]
+        method = f"{name} over a graph" if place == "graph" else name
+        lines.append(f"| {method} | `{start}` | {' | '.join(found)} |")
     return lines
 
 
