@@ -221,7 +221,7 @@ def test_a_target_for_several_stages_or_for_what_is_not_covered() -> None:
         CoterieError, match=r"target_epsilon is 7\.0, but there is no total ε: choice is not covered"
     ):
         Simulation(linear, clients(), Stages((private(coterie.IFCA(2), target_epsilon=7.0),)))
-    with pytest.raises(CoterieError, match=r"target_epsilon is 0\.001, .* at most 0 rounds, or noise = "):
+    with pytest.raises(CoterieError, match=r"target_epsilon is 0\.001, .* allowed is noise = "):
         Simulation(linear, clients(), Stages((private(FedAvg(), target_epsilon=0.001),)))
 
 

@@ -276,9 +276,10 @@ def test_more_starts_never_have_a_higher_held_out_loss() -> None:
     assert any(b < a for a, b in pairs)
 
 
-def test_never_more_clusters_than_clients() -> None:
-    choice = choose_clusters(linear, _lines(1, clients=3), Stage(FedEM(1), 1), choosing=Choosing(starts=1))
+def test_always_fewer_clusters_than_clients() -> None:
+    choice = choose_clusters(linear, _lines(1, clients=4), Stage(FedEM(1), 1), choosing=Choosing(starts=1))
     assert [line.n_clusters for line in choice.lines] == [1, 2, 3]
+    assert Choosing().numbers(1) == range(1, 2)
 
 
 CLUSTERED = [kind for kind in ALGORITHMS.values() if is_clustered(kind)]
@@ -565,7 +566,7 @@ STAGED = [
             {**AUTO, "choosing": {"held_out": 1.0}},
             "choosing.held_out is 1.0; allowed is a number above 0 and below 1",
         ),
-        ({**AUTO, "choosing": {"least": 17, "most": 20}}, "choosing.least is 17; allowed is 1 to 16"),
+        ({**AUTO, "choosing": {"least": 17, "most": 20}}, "choosing.least is 17; allowed is 1 to 15, fewer"),
         ({**AUTO, "choosing": {"tries": 3}}, "choosing.tries is not a known key"),
     ],
 )

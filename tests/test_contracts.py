@@ -119,7 +119,9 @@ SELECTED = [(name, "loss") for name in ALGORITHMS] + [
 @pytest.mark.parametrize(("name", "select"), SELECTED)
 def test_selected_apart_is_as_together_and_resumed_as_never_stopped(name: str, select: str) -> None:
     applies(name, "apart")
-    how = Participation(0.4, absent=0.2, select=select, candidates=8, clusters=3)  # type: ignore[arg-type]
+    more = {"candidates": 8} if select != "size" else {}
+    more |= {"clusters": 3} if select == "loss-per-cluster" else {}
+    how = Participation(0.4, absent=0.2, select=select, **more)  # type: ignore[arg-type]
     plan = Stages((replace(stages(name, "server", rounds=4)[0], participation=how),))
     simulation, together = play(plan, clients())
     apart, traffic = run_apart(linear, clients(), plan, seed=3)

@@ -98,7 +98,7 @@ def test_images_stay_uint8_and_are_normalised_as_the_source_says(folder):
     [
         ({"source": "mnits"}, "data.source is 'mnits', the nearest is 'mnist'"),
         ({"source": "cifar10+mnits"}, "data.source is 'mnits', the nearest is 'mnist'"),
-        ({"source": "cifar10+regressions"}, "data.source is 'regressions', the nearest is"),
+        ({"source": "cifar10+regressions"}, "data.source is 'regressions'; allowed is mnist"),
         ({"source": "mnist", "labels": "offset"}, "data.labels is not a known key"),
         ({"source": "mnist", "rotate": True}, "data.rotate is not a known key"),
         (

@@ -123,7 +123,7 @@ def test_data_that_does_not_fit_the_model() -> None:
         ({"rounds": "10"}, "rounds is '10'; allowed is a whole number"),
         ({"rounds": 2.5}, "rounds is 2.5; allowed is a whole number"),
         ({"training": {"rate": 0.1}}, "training is .*; allowed is a Training"),
-        ({"algorithm": coterie.FedSoft}, "algorithm is .*; allowed is a Algorithm"),
+        ({"algorithm": coterie.FedSoft}, "algorithm is .*; allowed is an algorithm with its settings"),
         ({"algorithm": "FedSoft"}, "allowed is"),
         ({"topology": "complete"}, "topology is 'complete'; allowed is a Server or a Graph"),
         ({"participation": 0.5}, "participation is 0.5; allowed is a Participation"),

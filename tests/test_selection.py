@@ -84,7 +84,11 @@ def one_hot(*cluster: int) -> torch.Tensor:
 
 def test_twice_as_many_candidates_as_are_invited_unless_said() -> None:
     assert [Participation(f).n_candidates(12) for f in (0.25, 0.75)] == [6, 12]
-    assert Participation(0.25, candidates=9).n_candidates(12) == 9
+    assert Participation(0.25, select="loss", candidates=9).n_candidates(12) == 9
+    with pytest.raises(CoterieError, match="candidates is 9; allowed is none with select = 'uniform'"):
+        Participation(0.25, candidates=9)
+    with pytest.raises(CoterieError, match="clusters is 3; allowed is none with select = 'loss'"):
+        Participation(0.25, select="loss", clusters=3)
 
 
 def test_by_loss_the_highest_come_first_and_who_diverged_is_not_heard() -> None:

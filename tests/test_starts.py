@@ -345,7 +345,9 @@ def test_a_method_that_begins_at_one_model_may_follow_a_warm_up() -> None:
 def test_every_start_apart_as_together(start: str, topology: Server | Graph) -> None:
     stage = Stage(FedEM(2), 9, TRAINING, topology, Participation(absent=0.1))
     if start == "several" and not topology.is_server:
-        with pytest.raises(CoterieError, match="over a graph, where nobody could compare them"):
+        with pytest.raises(
+            CoterieError, match="start is 'several', but over a graph nobody can compare tries"
+        ):
             started(stage, start)
         return
     plan = started(stage, start)
@@ -421,9 +423,13 @@ def test_the_papers_own_start_stays_what_it_is_when_written_out() -> None:
 
 
 def test_a_list_of_stages_is_played_as_it_is_written() -> None:
-    table = written(start="clients")
+    table = written()
     stage = {"rounds": 3, "algorithm": table.pop("algorithm")}
     assert len(parse({**table, "stage": [stage]}).methods[0].stages) == 1
+    with pytest.raises(
+        CoterieError, match=r"^start is 'soft'; allowed is none beside stages; stage\.0\.start is"
+    ):
+        parse({**table, "start": "soft", "stage": [stage]})
     assert len(parse({**table, "stage": [{**stage, "start": "soft"}]}).methods[0].stages) == 2
     with pytest.raises(CoterieError, match=r"stage\.1\.start is 'soft'; allowed is none in stage 1"):
         parse({**table, "stage": [stage, {**stage, "start": "soft"}]})
@@ -495,3 +501,33 @@ def test_a_lone_algorithm_takes_its_own_start_and_the_papers_is_selectable() -> 
     assert all(stage.topology == GRAPH for stage in own)  # so with no server at all
     assert [stage.algorithm.title() for stage in started(Stage(FedSPD(2), 30))] == ["WeCFL", "FedSPD"]
     assert started(Stage(FedSPD(2), 30), "random") == (Stage(FedSPD(2), 30),)
+
+
+def test_starts_that_an_algorithm_cannot_have_are_refused() -> None:
+    with pytest.raises(
+        CoterieError, match="start needs centers, but WeCFL begins at one model; allowed is random"
+    ):
+        started(Stage(WeCFL(2), 9), "soft")
+    assert [s.algorithm.title() for s in started(Stage(WeCFL(2), 9), "warm-up")] == ["FedAvg", "WeCFL"]
+    with pytest.raises(CoterieError, match="WeCFL needs a server"):
+        coterie.run(linear, clients(), WeCFL(2), topology=GRAPH, start="several")
+    private = Stage(IFCA(2), 9, privacy=coterie.Privacy(noise=1.0))
+    with pytest.raises(CoterieError, match="start is 'several', but privacy does not cover their losses"):
+        started(private, "several")
+    assert [stage.until for stage in started(private, "clients")] == ["rounds", "rounds"]
+
+
+def test_a_start_that_clusters_clients_invites_them_all() -> None:
+    few = Participation(0.2, select="loss", candidates=5)
+    first, rest = started(Stage(IFCA(2), 9, participation=few), "clients")
+    assert first.participation == Participation()
+    assert rest.participation == few
+
+
+def test_what_belongs_to_stages_is_refused_beside_them() -> None:
+    for name, value in {"training": TRAINING, "topology": GRAPH, "participation": Participation(0.5)}.items():
+        with pytest.raises(CoterieError, match=f"{name} is given beside stages"):
+            coterie.run(linear, clients(), Stage(IFCA(2), 2), **{name: value})
+    for wrong in ("FedAvg", FedAvg):
+        with pytest.raises(CoterieError, match=r"such as coterie\.FedAvg"):
+            coterie.run(linear, clients(), wrong)  # type: ignore[arg-type]

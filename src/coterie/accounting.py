@@ -119,7 +119,8 @@ def check(stages: Sequence[Stage]) -> None:
     target, spent = min(targets), total(stages)
     if spent is None:
         raise SettingError(
-            "target_epsilon", f"is {target}, but there is {_no_total(stages)}; leave it out, or cover them"
+            "target_epsilon",
+            f"is {target}, but there is {_no_total(stages)}; allowed is none with this algorithm and these settings",
         )
     if spent > target:
         raise SettingError(
@@ -143,7 +144,8 @@ def _would_fit(stages: Sequence[Stage], target: float, delta: float) -> str:
     for bit in reversed(range(stages[0].rounds.bit_length())):  # the most that fit, bit by bit
         more = rounds + (1 << bit)
         rounds = more if epsilon(list(noised(stages[0], more).values()), delta) <= target else rounds
-    return f"allowed is at most {rounds} round{'s' * (rounds != 1)}, or {wanted}"
+    shorter = f"at most {rounds} round{'s' * (rounds != 1)}, or " if rounds else ""
+    return f"allowed is {shorter}{wanted}"
 
 
 def _least(fits: Callable[[float], bool]) -> float:

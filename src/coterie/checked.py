@@ -69,5 +69,5 @@ def describe(hint: Any) -> str:
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    close = get_close_matches(word.lower(), {k.lower(): k for k in known}, 1, cutoff=0.0)
+    close = get_close_matches(word.lower(), {k.lower(): k for k in known}, 1, cutoff=0.5)
     return f", the nearest is {next(k for k in known if k.lower() == close[0])!r}" if close else ""

@@ -29,7 +29,7 @@ class Choosing(Checked):
     """How the number of clusters is chosen."""
 
     least: int = 1  # the fewest clusters that are tried
-    most: int = 8  # the most that are tried; never more than there are clients
+    most: int = 8  # the most that are tried; always fewer than there are clients
     held_out: float = 0.25  # the share of a client's training points that the tries are scored on
     starts: int = 2  # runs of each number, from other random starts; that of least held-out loss is kept
     gain: float = 0.05  # more clusters must lower the held-out loss by more than this share of the best
@@ -44,8 +44,9 @@ class Choosing(Checked):
 
     def numbers(self, clients: int) -> range:
         """Those that are tried."""
-        require(self.least <= clients, "least", self.least, f"1 to {clients}, the number of clients")
-        return range(self.least, min(self.most, clients) + 1)
+        most = max(1, clients - 1)
+        require(self.least <= most, "least", self.least, f"1 to {most}, fewer than there are clients")
+        return range(self.least, min(self.most, most) + 1)
 
 
 @dataclass(frozen=True)

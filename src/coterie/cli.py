@@ -22,7 +22,7 @@ from coterie.clustering import KFed
 from coterie.compare import find, lines, measured
 from coterie.data.catalogue import use
 from coterie.data.tables import Columns
-from coterie.errors import CoterieError, require
+from coterie.errors import CoterieError, Interrupted, require
 from coterie.experiment import Experiment, Prepared, load
 from coterie.progress import Watcher
 from coterie.run import load as load_run
@@ -50,7 +50,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     log.addHandler(handler)
     try:
         code = app(args=None if argv is None else list(argv), prog_name="coterie", standalone_mode=False)
+        if code == INTERRUPTED:  # typer's own answer to Ctrl-C
+            raise KeyboardInterrupt
         return code if isinstance(code, int) else 0
+    except Interrupted as stopped:
+        print(f"coterie: {stopped}", file=sys.stderr)
+        return INTERRUPTED
     except (CoterieError, OSError) as problem:
         return _refuse(str(problem))
     except (KeyboardInterrupt, typer.Abort):
@@ -179,9 +184,8 @@ def choose_clusters(
         with Watcher(console) as watcher:
             for method, store in zip(methods, stores, strict=True):
                 show(console, method, choose_number(prepared, method, store.folder, watcher), store.folder)
-    except KeyboardInterrupt:
-        print("coterie: interrupted; the same command goes on", file=sys.stderr)
-        return INTERRUPTED
+    except KeyboardInterrupt as stopped:
+        raise Interrupted("interrupted; the same command goes on") from stopped
     write_whole(folder / "choice.toml", asked.resolved().encode())
     console.print(f"\nThe choice is in {folder}", markup=False, highlight=False, soft_wrap=True)
     return 0
@@ -330,9 +334,8 @@ def _play(prepared: Prepared, folder: Path) -> int:
                     begun = store.experiment.exists()
                     watch = watcher.method(method.label, Course(method.stages).planned)
                     prepared.play(method, store.folder, resume=begun, watch=watch)
-    except KeyboardInterrupt:
-        print(f"coterie: interrupted; go on with `coterie resume {folder}`", file=sys.stderr)
-        return INTERRUPTED
+    except KeyboardInterrupt as stopped:
+        raise Interrupted(f"interrupted; go on with `coterie resume {folder}`") from stopped
     summaries = {m.label: place(experiment, folder, m).summary() for m in experiment.methods}
     console.print(table.end_of_run({label: measured(one) for label, one in summaries.items()}))
     for label, summary in summaries.items():

@@ -13,7 +13,7 @@ from rich.table import Table
 from coterie import data_show
 from coterie.data import fetch
 from coterie.data.catalogue import ENVIRONMENT, KNOWN, Known, data_folder, known, use
-from coterie.errors import CoterieError
+from coterie.errors import CoterieError, Interrupted
 
 app = typer.Typer(help="Data sets: which are known, and which are here.", invoke_without_command=True)
 
@@ -56,7 +56,12 @@ def get(
     elif one.package is None:
         raise CoterieError(f"no package is known that has {one.name}; {_by_hand(one, folder)}")
     else:
-        files = _fetched(one, one.package, folder)
+        try:
+            files = _fetched(one, one.package, folder)
+        except KeyboardInterrupt as stopped:
+            raise Interrupted(
+                "interrupted; nothing is left of it, and the same command starts over"
+            ) from stopped
         _say(f"{one.name} is in {_place(files)} ({_size(files)})")
     return 0
 

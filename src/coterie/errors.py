@@ -17,3 +17,7 @@ def require(holds: bool, setting: str, value: object, allowed: str) -> None:
     """Refuse a setting that cannot be meant."""
     if not holds:
         raise SettingError(setting, f"is {value!r}; allowed is {allowed}")
+
+
+class Interrupted(CoterieError):
+    """Ctrl-C, with what to do next."""

@@ -163,6 +163,9 @@ def _start(first: Stage, layers: Sequence[Layers], lone: bool) -> str:
         allowed = f"none in stage {number}, only in the first"
         require(later.start is None, f"{name}start", later.start, allowed)
     if not lone:
+        prefix, around = layers[0][-2]
+        allowed = f"none beside stages; {layers[0][-1][0]}start is that of the first"
+        require(around.start is None, f"{prefix}start", around.start, allowed)
         return layers[0][-1][1].start or "random"
     given = [part.start for _, part in layers[0] if part.start is not None]
     return given[-1] if given else own_start(first)

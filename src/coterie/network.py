@@ -207,7 +207,8 @@ class Network:
         each = output.numel() // len(x), y.numel() // len(y)
         if self.loss is squared_error and each[0] != each[1]:
             raise CoterieError(
-                f"the model puts out {each[0]} numbers for a point and the target has {each[1]}; both must agree"
+                f"the model puts out {each[0]} numbers for a point and the target has {each[1]}; both must agree "
+                "(targets of a float type are numbers to predict; task='classification' makes them labels)"
             )
         if losses.shape != (len(x),):
             raise CoterieError(

@@ -40,6 +40,10 @@ class Participation(Checked):
         require(self.candidates is None or self.candidates >= 1, "candidates", self.candidates, "1 or more")
         require(self.clusters is None or self.clusters >= 1, "clusters", self.clusters, "1 or more")
         require(self.local_clusters >= 1, "local_clusters", self.local_clusters, "1 or more")
+        by_loss, per_cluster = self.select.startswith("loss"), self.select == "loss-per-cluster"
+        allowed = f"none with select = {self.select!r}"
+        require(by_loss or self.candidates is None, "candidates", self.candidates, allowed)
+        require(per_cluster or self.clusters is None, "clusters", self.clusters, allowed)
 
     def check(self, n_clients: int, at_server: bool) -> None:
         """Refuse before the start what could not run."""

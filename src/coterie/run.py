@@ -34,7 +34,7 @@ from coterie.stages import Stage, Stages
 from coterie.starts import Start, started
 from coterie.store import Store
 from coterie.summary import summarise
-from coterie.topology import Server, Topology
+from coterie.topology import Topology
 from coterie.training import Training
 from coterie.wire import Mail
 
@@ -158,11 +158,8 @@ def run(
     there.
     """
     stages = as_stages(algorithm, rounds, training, topology, participation, privacy, start)
-    require(fits(seed, int) and 0 <= seed < 2**63, "seed", seed, "a whole number from 0")
-    require(dtype in (torch.float32, torch.float64), "dtype", dtype, "torch.float32 or torch.float64")
+    _check(seed, dtype, evaluate_every, checkpoint_every)
     require(not resume or out is not None, "resume", resume, "true only with out, the folder of the run")
-    require(evaluate_every >= 0, "evaluate_every", evaluate_every, "0 (only at the end) or more")
-    require(checkpoint_every >= 1, "checkpoint_every", checkpoint_every, "1 or more")
     federation = data if isinstance(data, Federation) else from_arrays(data)
     simulation = Simulation(
         factory(model),
@@ -189,6 +186,13 @@ def run(
     return journal.finish()
 
 
+def _check(seed: int, dtype: torch.dtype, evaluate_every: int, checkpoint_every: int) -> None:
+    require(fits(seed, int) and 0 <= seed < 2**63, "seed", seed, "a whole number from 0")
+    require(dtype in (torch.float32, torch.float64), "dtype", dtype, "torch.float32 or torch.float64")
+    require(evaluate_every >= 0, "evaluate_every", evaluate_every, "0 (only at the end) or more")
+    require(checkpoint_every >= 1, "checkpoint_every", checkpoint_every, "1 or more")
+
+
 def as_stages(
     algorithm: Algorithm | Stage | Sequence[Stage],
     rounds: int,
@@ -198,15 +202,19 @@ def as_stages(
     privacy: Privacy | None = None,
     start: str | Start | None = None,
 ) -> Stages:
+    how = {"training": training, "topology": topology, "participation": participation, "privacy": privacy}
+    if isinstance(algorithm, str | type):
+        says = f"is {algorithm!r}; allowed is an algorithm with its settings, such as coterie.FedAvg(), or stages"
+        raise SettingError("algorithm", says)
     if isinstance(algorithm, Stage | Sequence):
-        for name, given in (("privacy", privacy), ("start", start)):
-            if given is not None:
+        for name, value in {**how, "start": start}.items():
+            if value is not None:
                 raise SettingError(
                     name, "is given beside stages, which have their own; give it to each Stage"
                 )
         return Stages((algorithm,) if isinstance(algorithm, Stage) else algorithm)
-    how = training or Training(), topology or Server(), participation or Participation(), privacy
-    return started(Stage(algorithm, rounds, *how), start)
+    given: dict[str, Any] = {name: value for name, value in how.items() if value is not None}
+    return started(Stage(algorithm, rounds, **given), start)
 
 
 def as_device(name: torch.device | str | None) -> torch.device | None:
@@ -266,6 +274,8 @@ class Journal:
             "algorithm": algorithm,
             "told": len(told),
         }
+        if simulation.stage.tries > 1:
+            record["try"] = simulation.course.attempt
         record["loss"] = _number(simulation.training_loss(told))
         columns = self._picture(told)
         _note(record, columns, self.observer.each_round(told))

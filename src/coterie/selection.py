@@ -7,6 +7,8 @@ personal models, and tell the mean loss of these on their training data.
 
 from __future__ import annotations
 
+import logging
+import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
@@ -23,6 +25,8 @@ from coterie.errors import require
 from coterie.listener import State
 from coterie.participation import Participation
 from coterie.wire import Fields, Mail, Traffic
+
+log = logging.getLogger("coterie")
 
 Answer = Callable[[Cohort, Mail], Fields]  # at the client
 Tell = Callable[[Answer, Mail, Moment], Mail]  # from letters to clients to what they tell
@@ -107,7 +111,11 @@ def enrol(how: Participation, state: State, tell: Tell, traffic: Traffic) -> Sta
     most = sum(map(len, means))
     allowed = f"at most {most}, the means that clients told"
     require(how.clusters is None or how.clusters <= most, "clusters", how.clusters, allowed)
-    found = combine(means, how.clusters, random_state=_seed(state.moment))
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        found = combine(means, how.clusters, random_state=_seed(state.moment))
+    for one in said:
+        log.warning("%s", one.message)
     clusters = torch.zeros(state.n_clients, len(found.centers), dtype=torch.bool)
     for client, own in enumerate(found.clusters):
         clusters[client, torch.as_tensor(own)] = True

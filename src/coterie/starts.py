@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Literal
 
-from coterie.algorithms import FedAvg, FedSoft, OneShot, WeCFL
-from coterie.errors import require
+from coterie.algorithms import Algorithm, FedAvg, FedSoft, OneShot, WeCFL
+from coterie.errors import SettingError, require
 from coterie.stages import Stage, Stages
 from coterie.topology import Server
 
@@ -43,20 +43,25 @@ def warm_up(stage: Stage) -> Stages:
 
 def clients(stage: Stage) -> Stages:
     """Clients are clustered first, by WeCFL, until its centers have come apart. A graph needs a server for that."""
-    first = WeCFL(stage.algorithm.clusters(), represent="all")
-    return _until_separated(replace(stage, algorithm=first, topology=Server()), stage, stage.rounds // 3)
+    return _clustered(WeCFL(stage.algorithm.clusters(), represent="all"), stage)
 
 
 def one_shot(stage: Stage) -> Stages:
     """Clients are clustered first, by k-FED on their first updates. A graph needs a server for that."""
-    first = OneShot(stage.algorithm.clusters())
-    return _until_separated(replace(stage, algorithm=first, topology=Server()), stage, stage.rounds // 3)
+    return _clustered(OneShot(stage.algorithm.clusters()), stage)
 
 
 def soft(stage: Stage) -> Stages:
     """FedSoft first, until its centers have come apart; over a graph too, so with no server at all."""
     first = FedSoft(stage.algorithm.clusters(), pull=0.01)
     return _until_separated(replace(stage, algorithm=first), stage, stage.rounds // 2)
+
+
+def _clustered(algorithm: Algorithm, stage: Stage) -> Stages:
+    """To be clustered, clients have to be heard: all are invited, even where later rounds invite some."""
+    everyone = replace(stage.participation, fraction=1.0, select="uniform", candidates=None, clusters=None)
+    first = replace(stage, algorithm=algorithm, topology=Server(), participation=everyone)
+    return _until_separated(first, stage, stage.rounds // 3)
 
 
 def _until_separated(first: Stage, stage: Stage, rounds: int) -> Stages:
@@ -82,11 +87,23 @@ def started(stage: Stage, start: str | Start | None = None) -> Stages:
     """The stages to play for this one, with the start named or, if it is None, the algorithm's own choice."""
     start = own_start(stage) if start is None else start
     if isinstance(start, str):
-        allowed = f"one of {', '.join(STARTS)}"
-        require(start in STARTS, "start", start, allowed)
+        require(start in STARTS, "start", start, f"one of {', '.join(STARTS)}")
         start = STARTS[start]
-    if start is random or stage.rounds < 2 or stage.algorithm.clusters() == 1:
+    algorithm, at_server = stage.algorithm, stage.topology.is_server
+    homeless = algorithm.needs_server and not at_server  # which the algorithm itself will say
+    if start is random or homeless or stage.rounds < 2 or algorithm.clusters() == 1:
         return random(stage)
+    if algorithm.first_only and start in STARTS.values() and start is not warm_up:
+        raise SettingError(
+            "start", f"needs centers, but {algorithm.title()} begins at one model; allowed is random, warm-up"
+        )
+    if start is several and not (at_server and stage.privacy is None):
+        why = (
+            "over a graph nobody can compare tries"
+            if not at_server
+            else "privacy does not cover their losses"
+        )
+        raise SettingError("start", f"is 'several', but {why}; allowed is another start")
     return start(stage)
 
 

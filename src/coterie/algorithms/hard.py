@@ -128,7 +128,11 @@ def cluster_rows(
         points, centers = normalize(points, dim=1), normalize(centers, dim=1)
     first = not bool(state.clustered.any())
     if len(points) <= clusters and first:
-        log.warning("%d clients were heard, too few to find %d clusters yet", len(points), clusters)
+        log.warning(
+            "%d clients were heard; more are needed to find %d clusters, so all are one for now",
+            len(points),
+            clusters,
+        )
         return state.member[heard.clients]
     if not first and not (restart and len(points) == state.n_clients):
         return torch.cdist(points, centers).argmin(1)
