@@ -23,16 +23,11 @@ from right import provenance
 from coterie import FedAvg, Federation, Stage, Stages, Training
 from coterie.data import Source, deal, named
 from coterie.data.catalogue import KNOWN, data_folder
+from coterie.memory import give_back
 from coterie.models import build
 from coterie.simulate import Simulation
 
 MIB = 2**20
-MAPPED = {"MALLOC_MMAP_THRESHOLD_": "1048576"}  # blocks from 1 MiB go back to the system when they are free
-RUNS: dict[str, tuple[str, dict[str, str]]] = {  # part, environment
-    "cifar10": ("cifar10", {}),
-    "many": ("many", {}),
-    "many, without glibc's gaps": ("many", MAPPED),
-}
 LIMITS = {"cifar10": (30.0, None), "many": (None, 2048)}  # of a part: seconds to load, MiB at the peak
 
 
@@ -95,12 +90,12 @@ def many() -> dict[str, Any]:
 PARTS = {"cifar10": cifar10, "many": many}
 
 
-def apart(part: str, folder: Path, more: dict[str, str]) -> dict[str, Any]:
+def apart(part: str, folder: Path) -> dict[str, Any]:
     """A part in a process of its own."""
     command = [sys.executable, __file__, "--part", part]
     done = subprocess.run(
         command,
-        env={**os.environ, **more, "COTERIE_DATA": str(folder)},
+        env={**os.environ, "COTERIE_DATA": str(folder)},
         capture_output=True,
         text=True,
         check=True,
@@ -121,8 +116,7 @@ def stand_in(folder: Path) -> None:
 def verdicts(report: dict[str, Any]) -> list[str]:
     """Of the worst of the times that each part ran."""
     said = []
-    for name, (part, _) in RUNS.items():
-        seconds, mib = LIMITS[part]
+    for name, (seconds, mib) in LIMITS.items():
         slowest = max(run["load_seconds"] for run in report[name])
         most = max(run["peak_mib_after_a_round"] for run in report[name])
         holds = (seconds is None or slowest <= seconds) and (mib is None or most <= mib)
@@ -139,6 +133,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     if options.part:
+        give_back()  # as the command line does
         print(json.dumps(PARTS[options.part]()))
         return
     report: dict[str, Any] = {"provenance": provenance()}
@@ -148,8 +143,8 @@ def main() -> None:
         if not real:
             stand_in(folder)
         report["data of cifar10"] = "CIFAR-10" if real else "random bytes in its shape"
-        for name, (part, more) in RUNS.items():
-            report[name] = [apart(part, folder, more) for _ in range(options.times)]
+        for part in PARTS:
+            report[part] = [apart(part, folder) for _ in range(options.times)]
     report["verdicts"] = verdicts(report)
     print(json.dumps(report, indent=1))
     if options.out:

@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from coterie import __version__, cli_data, clustering_files, onboarding, table, toml, tried
+from coterie import __version__, cli_data, clustering_files, memory, onboarding, table, toml, tried
 from coterie.algorithms import ALGORITHMS
 from coterie.choice import forget
 from coterie.choose import check_clustered, is_clustered
@@ -46,6 +46,7 @@ WIDE = 200  # columns, where there is no terminal to fit into
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; what the user can mend is said in one line."""
     warnings.filterwarnings("ignore", message="There is a performance drop")  # of torch, about its own vmap
+    memory.give_back()
     log, handler = logging.getLogger("coterie"), OneLine()
     log.addHandler(handler)
     try:
