@@ -144,6 +144,13 @@ def test_cifar_10(tmp_path: Path):
     assert source.classes[3] == "cat"
 
 
+def test_cifar_that_is_not_the_original_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    write_cifar10(tmp_path / "cifar-10-batches-py")
+    load("cifar10", tmp_path)
+    assert "test_batch is not the original: it has" in caplog.text
+    assert "expected is 40351d587109b95175f43aff81a1287e" in caplog.text
+
+
 def test_cifar_as_python_2_wrote_it(tmp_path: Path):
     """Protocol 2 with byte strings and numpy's old module names."""
     write_cifar10(tmp_path / "cifar-10-batches-py")
@@ -297,7 +304,7 @@ def test_femnist_by_writer(tmp_path: Path, below: str):
     here = tmp_path / "femnist" / below
     write_leaf(here / "train", f1={"x": x[:2].tolist(), "y": [61, 3]}, f0={"x": x[2:3].tolist(), "y": [7]})
     write_leaf(here / "train", f2={"x": x[3:4].tolist(), "y": [1]})
-    write_leaf(here / "test", f0={"x": x[4:].tolist(), "y": [9]})
+    write_leaf(here / "test", f0={"x": x[4:].tolist(), "y": [9]}, f1={"x": [], "y": []})
     source = load("femnist", tmp_path)
     assert source.owners == ("f0", "f1", "f2")
     assert source.owner_train.tolist() == [1, 1, 0, 2]
@@ -325,6 +332,8 @@ def test_shakespeare_of_leaf(tmp_path: Path):
         ({"x": [[1.5] * 784], "y": [1]}, r"user 'f' cannot be read \(a pixel is outside of 0 to 1\)"),
         ({"x": [[0.5] * 784], "y": [1, 2]}, "user 'f' has 1 inputs and 2 targets"),
         ({"x": [[0.5] * 784]}, "user 'f' cannot be read"),
+        ({"x": [[0.5] * 1568], "y": [1, 2]}, "user 'f' cannot be read"),
+        ({"x": [], "y": []}, "train: no user has any points"),
     ],
 )
 def test_bad_leaf(tmp_path: Path, user: dict[str, list[object]], sentence: str):

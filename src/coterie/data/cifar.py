@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import io
+import logging
 import pickle
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +17,8 @@ from torch import Tensor
 from coterie.data.layout import Wanted
 from coterie.data.source import Source
 from coterie.errors import CoterieError
+
+log = logging.getLogger("coterie")
 
 # all that an array in a pickle needs; numpy 2 moved its own under another name
 _ALLOWED = {
@@ -79,12 +83,14 @@ class _Arrays(pickle.Unpickler):
 
 
 def _unpickled(path: Path) -> Any:
+    held = path.read_bytes()
+    md5 = hashlib.md5(held, usedforsecurity=False).hexdigest()
+    original = _MD5.get(path.name, "unknown")
+    found = f"it has {len(held)} bytes and the MD5 sum {md5}; expected is {original}"
     try:
-        with path.open("rb") as file:
-            return _Arrays(file, encoding="latin1").load()
+        batch = _Arrays(io.BytesIO(held), encoding="latin1").load()
     except Exception as problem:  # a broken pickle may raise anything
-        md5 = hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()
-        size, original = path.stat().st_size, _MD5.get(path.name, "unknown")
-        raise CoterieError(
-            f"{path} could not be read ({problem}): it has {size} bytes and the MD5 sum {md5}; expected is {original}"
-        ) from problem
+        raise CoterieError(f"{path} could not be read ({problem}): {found}") from problem
+    if md5 != original:
+        log.warning("%s is not the original: %s", path, found)
+    return batch

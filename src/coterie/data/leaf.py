@@ -47,6 +47,8 @@ class Leaf:
     ) -> tuple[Tensor, Tensor, Tensor]:
         x, y, owner = [], [], []
         for user, held in users.items():
+            if isinstance(held, dict) and held.get("x") == []:
+                continue  # it has nothing on this side
             try:
                 inputs, targets = self.points(held)
             except (ValueError, TypeError, KeyError, IndexError, RuntimeError) as problem:
@@ -60,12 +62,14 @@ class Leaf:
             x.append(inputs)
             y.append(targets)
             owner.append(torch.full((len(targets),), number[user]))
+        if not x:
+            raise CoterieError(f"{folder}: no user has any points; at least one is needed")
         return torch.cat(x), torch.cat(y), torch.cat(owner)
 
 
 def letters(user: User) -> Pairs:
     """FEMNIST: 784 numbers from 0 to 1 an image, kept as bytes."""
-    x = np.asarray(user["x"], np.float64).reshape(-1, 1, 28, 28)
+    x = np.asarray(user["x"], np.float64).reshape(len(user["x"]), 1, 28, 28)
     if len(x) and not (x.min() >= 0 and x.max() <= 1):
         raise ValueError("a pixel is outside of 0 to 1")
     return torch.from_numpy((x * 255).round().astype(np.uint8)), torch.tensor(user["y"], dtype=torch.int64)
