@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from right import provenance
+from report import provenance
 from torch import nn
 
 import coterie

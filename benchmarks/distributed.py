@@ -7,15 +7,13 @@
 
 from __future__ import annotations
 
-import argparse
-import json
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from kfed import cost
-from right import provenance
+from report import play_seeds
 from sklearn.cluster import KMeans
 from sklearn.datasets import load_digits
 
@@ -95,28 +93,14 @@ def table(runs: list[dict[str, Any]]) -> list[str]:
     return lines
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=1000, help="the first seed")
-    parser.add_argument("--number", type=int, default=10, help="how many seeds")
-    parser.add_argument("--out", type=Path)
-    options = parser.parse_args()
-    x, runs, source = load_digits().data / 16, [], provenance()
-    for seed in range(options.seeds, options.seeds + options.number):
-        target = KMeans(K, n_init=STARTS, random_state=seed).fit(x)
-        cases = {f"{each} clusters": (structured(target.labels_, each, seed), each) for each in (1, 2, 4, 8)}
-        cases["any (IID)"] = (iid(len(x), seed), K)
-        for name, (parts, local) in cases.items():
-            found = compared(x, parts, local, float(target.inertia_), seed)
-            runs.append({"seed": seed, "partition": name, **found})
-            print(runs[-1], flush=True)
-    said = table(runs)
-    print("\n".join(said))
-    if options.out:
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        report = {"provenance": source, "runs": runs, "table": said}
-        options.out.write_text(json.dumps(report, indent=1) + "\n")
+def played(seed: int) -> Iterator[dict[str, Any]]:
+    x = load_digits().data / 16
+    target = KMeans(K, n_init=STARTS, random_state=seed).fit(x)
+    cases = {f"{each} clusters": (structured(target.labels_, each, seed), each) for each in (1, 2, 4, 8)}
+    cases["any (IID)"] = (iid(len(x), seed), K)
+    for name, (parts, local) in cases.items():
+        yield {"partition": name, **compared(x, parts, local, float(target.inertia_), seed)}
 
 
 if __name__ == "__main__":
-    main()
+    play_seeds(__doc__, 10, played, table)

@@ -6,15 +6,14 @@ played once for each seed, and ended in each way, since what comes before does n
 
 from __future__ import annotations
 
-import argparse
-import json
+from collections.abc import Iterator
 from itertools import product
-from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
 import torch
-from right import DIGITS, mlp, provenance
+from report import play_seeds
+from right import DIGITS, mlp
 
 from coterie import FedSPD, Graph, Stage, WeCFL
 from coterie.algorithms.fedspd import EPOCHS
@@ -25,7 +24,7 @@ from coterie.summary import center_scores, match
 WAYS = tuple(product(("parameters", "mixture"), (10, 0, "auto")))
 
 
-def played(seed: int) -> Simulation:
+def simulated(seed: int) -> Simulation:
     data = digits(distributions="relabel", pattern="linear", clients=60, seed=seed)
     stages = Stage(WeCFL(2), 4, DIGITS).then(Stage(FedSPD(2), 15, DIGITS, Graph("erdos-renyi", degree=8)))
     simulation = Simulation(mlp, data, stages, seed=seed)
@@ -63,7 +62,7 @@ def centers(simulation: Simulation) -> list[float]:
     return [float(accuracy[s, d]) for s, d in zip(*pairs, strict=True)]
 
 
-def table(runs: list[dict[str, Any]]) -> str:
+def table(runs: list[dict[str, Any]]) -> list[str]:
     """Mean and deviation over seeds, as Markdown."""
     lines = ["| predict | final epochs | personal accuracy | personal loss |", "|---|---|---|---|"]
     for predict, epochs in WAYS:
@@ -73,27 +72,15 @@ def table(runs: list[dict[str, Any]]) -> str:
             each = [r[name] for r in own]
             cells.append(f"{fmean(each):.3f}" + (f" ± {stdev(each):.3f}" if len(each) > 1 else ""))
         lines.append(f"| {predict} | {epochs} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+    return lines
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=1000, help="the first seed")
-    parser.add_argument("--number", type=int, default=5, help="how many seeds")
-    parser.add_argument("--out", type=Path)
-    options = parser.parse_args()
-    runs: list[dict[str, Any]] = []
-    for seed in range(options.seeds, options.seeds + options.number):
-        simulation = played(seed)
-        own = centers(simulation)
-        for predict, epochs in WAYS:
-            runs.append({"seed": seed, "centers": own, **ended(simulation, predict, epochs)})
-            print(runs[-1], flush=True)
-    print(table(runs))
-    if options.out:
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(json.dumps({"provenance": provenance(), "runs": runs}, indent=1) + "\n")
+def played(seed: int) -> Iterator[dict[str, Any]]:
+    simulation = simulated(seed)
+    own = centers(simulation)
+    for predict, epochs in WAYS:
+        yield {"centers": own, **ended(simulation, predict, epochs)}
 
 
 if __name__ == "__main__":
-    main()
+    play_seeds(__doc__, 5, played, table)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from right import provenance
+from report import provenance
 from torch import nn
 
 from coterie import ALGORITHMS, Federation, Graph, Server, Stage, Stages, Training

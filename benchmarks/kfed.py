@@ -8,15 +8,13 @@ scikit-learn's KMeans (10 starts) on the pooled points: cost, and what each way 
 
 from __future__ import annotations
 
-import argparse
-import json
 import time
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from right import provenance
+from report import play_seeds
 from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import pdist
 from sklearn.cluster import KMeans
@@ -110,24 +108,10 @@ def verdicts(runs: list[dict[str, Any]]) -> list[str]:
     return lines
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=1000, help="the first seed")
-    parser.add_argument("--number", type=int, default=10, help="how many seeds")
-    parser.add_argument("--out", type=Path)
-    options = parser.parse_args()
-    runs = []
-    for seed in range(options.seeds, options.seeds + options.number):
-        for d, k in ROWS:
-            runs.append({"seed": seed, **row(d, k, seed)})
-            print(runs[-1], flush=True)
-    said = verdicts(runs)
-    print("\n".join(said))
-    if options.out:
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        report = {"provenance": provenance(), "runs": runs, "verdicts": said}
-        options.out.write_text(json.dumps(report, indent=1) + "\n")
+def played(seed: int) -> Iterator[dict[str, Any]]:
+    for d, k in ROWS:
+        yield row(d, k, seed)
 
 
 if __name__ == "__main__":
-    main()
+    play_seeds(__doc__, 10, played, verdicts)

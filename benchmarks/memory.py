@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from right import provenance
+from report import provenance
 
 from coterie import FedAvg, Federation, Stage, Stages, Training
 from coterie.data import Source, deal, named

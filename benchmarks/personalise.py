@@ -8,15 +8,14 @@ Tune on seeds 0 to 99.
 
 from __future__ import annotations
 
-import argparse
-import json
+from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from right import mlp, provenance
+from report import play_seeds
+from right import mlp
 from sklearn.metrics import adjusted_rand_score
 
 import coterie
@@ -121,24 +120,10 @@ def table(runs: list[dict[str, Any]]) -> list[str]:
     return lines
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=1000, help="the first seed")
-    parser.add_argument("--number", type=int, default=5, help="how many seeds")
-    parser.add_argument("--out", type=Path)
-    options = parser.parse_args()
-    runs, source = [], provenance()
-    for seed in range(options.seeds, options.seeds + options.number):
-        for each in (1, 2):
-            runs.append({"seed": seed, **row(each, seed)})
-            print(runs[-1], flush=True)
-    said = table(runs)
-    print("\n".join(said))
-    if options.out:
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        report = {"provenance": source, "runs": runs, "table": said}
-        options.out.write_text(json.dumps(report, indent=1) + "\n")
+def played(seed: int) -> Iterator[dict[str, Any]]:
+    for each in (1, 2):
+        yield row(each, seed)
 
 
 if __name__ == "__main__":
-    main()
+    play_seeds(__doc__, 5, played, table)

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from right import D, provenance
+from report import provenance
+from right import D
 from torch import nn
 
 from coterie import IFCA, Algorithm, FedEM, FeSEM, Stage, Training, WeCFL

@@ -6,21 +6,16 @@ Prints one line per run and a verdict per criterion, and writes everything, raw,
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import platform
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import date
 from pathlib import Path
 from typing import Any
 
 import torch
+from report import provenance, write
 from torch import nn
 
-from coterie import FedAvg, FedSoft, FedSPD, Graph, Stage, Stages, Training, __version__
+from coterie import FedAvg, FedSoft, FedSPD, Graph, Stage, Stages, Training
 from coterie.data import digits, regressions
 from coterie.simulate import Simulation
 from coterie.summary import center_scores, match, summarise
@@ -159,27 +154,6 @@ def verdicts(part: str, runs: list[dict[str, Any]]) -> list[str]:
     return lines
 
 
-def _git(*words: str) -> str:
-    return subprocess.run(["git", *words], capture_output=True, text=True, check=False).stdout.strip()
-
-
-def _gpu() -> str:
-    return f", {torch.cuda.get_device_name()}" if torch.cuda.is_available() else ""
-
-
-def provenance() -> dict[str, str]:
-    """Where numbers come from. A copy without its repository names its commit in COTERIE_COMMIT."""
-    commit = os.environ.get("COTERIE_COMMIT") or _git("rev-parse", "--short", "HEAD")
-    changed = "COTERIE_COMMIT" not in os.environ and bool(_git("status", "--porcelain", "src"))
-    return {
-        "command": "python " + " ".join(Path(a).name if a.startswith("/") else a for a in sys.argv),
-        "commit": commit + (" with changes" if changed else ""),
-        "date": str(date.today()),
-        "machine": f"{platform.machine()}, {torch.get_num_threads()} threads, {platform.system()}{_gpu()}",
-        "versions": f"coterie {__version__}, torch {torch.__version__}, Python {platform.python_version()}",
-    }
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=1000, help="the first seed")
@@ -200,7 +174,7 @@ def main() -> None:
         report[part] = {"runs": runs, "verdicts": verdicts(part, runs)}
         print("\n".join(report[part]["verdicts"]), flush=True)
     if options.out:
-        options.out.write_text(json.dumps(report, indent=1) + "\n")
+        write(options.out, report)
 
 
 if __name__ == "__main__":

@@ -7,14 +7,13 @@ score is the accuracy of that model on the images that nobody trains on, after s
 
 from __future__ import annotations
 
-import argparse
-import json
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import torch
-from right import mlp, provenance
+from report import play_seeds
+from right import mlp
 from sklearn.datasets import load_digits
 
 from coterie import FedAvg, Federation, Participation, Points, Stage, Stages, Training
@@ -98,25 +97,11 @@ def table(runs: list[dict[str, Any]]) -> list[str]:
     return lines
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=1000, help="the first seed")
-    parser.add_argument("--number", type=int, default=10, help="how many seeds")
-    parser.add_argument("--out", type=Path)
-    options = parser.parse_args()
-    runs, source = [], provenance()
-    for seed in range(options.seeds, options.seeds + options.number):
-        data = two_classes_each(seed)
-        for way, how in WAYS.items():
-            runs.append({"seed": seed, "select": way, **play(how, data, seed)})
-            print(runs[-1], flush=True)
-    said = table(runs)
-    print("\n".join(said))
-    if options.out:
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        report = {"provenance": source, "runs": runs, "table": said}
-        options.out.write_text(json.dumps(report, indent=1) + "\n")
+def played(seed: int) -> Iterator[dict[str, Any]]:
+    data = two_classes_each(seed)
+    for way, how in WAYS.items():
+        yield {"select": way, **play(how, data, seed)}
 
 
 if __name__ == "__main__":
-    main()
+    play_seeds(__doc__, 10, played, table)
