@@ -44,16 +44,16 @@ PROBLEMS = {
 STARTS = ("random", "several", "warm-up", "clients", "one-shot", "soft")
 METHODS: dict[tuple[str, str], tuple[str, ...]] = {
     ("IFCA", "server"): STARTS,
-    ("HypCluster", "server"): ("random", "clients"),
-    ("FeSEM", "server"): ("random",),
+    ("HypCluster", "server"): ("random", "clients"),  # IFCA with other weights
+    ("FeSEM", "server"): ("random", "warm-up"),
     ("WeCFL", "server"): ("random", "warm-up"),
-    ("OneShot", "server"): ("random",),
-    ("FedEM", "server"): ("random", "several", "clients", "soft"),
-    ("FedSoft", "server"): ("random", "clients"),
-    ("FedSPD", "server"): ("random", "several", "clients", "one-shot", "soft"),
-    ("IFCA", "graph"): ("random", "soft"),
-    ("FedEM", "graph"): ("random", "soft"),
-    ("FedSoft", "graph"): ("random",),
+    ("OneShot", "server"): ("random", "warm-up"),
+    ("FedEM", "server"): STARTS,
+    ("FedSoft", "server"): STARTS[:-1],
+    ("FedSPD", "server"): STARTS,
+    ("IFCA", "graph"): ("random", "clients", "soft"),
+    ("FedEM", "graph"): ("random", "clients", "soft"),
+    ("FedSoft", "graph"): ("random", "clients"),
     ("FedSPD", "graph"): ("random", "clients", "soft"),
 }
 Job = tuple[str, str, str, str, int]

@@ -1,4 +1,4 @@
-"""The statistical criteria of benchmarks/right.py and recovery.py on tuning seeds; their committed results have more."""
+"""The criteria of benchmarks/right.py and recovery.py on tuning seeds; their committed results have more."""
 
 from __future__ import annotations
 
