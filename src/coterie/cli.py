@@ -200,7 +200,10 @@ def compare(
     finished, unfinished = find(folders)
     if not finished:
         names = ", ".join(map(str, folders))
-        raise CoterieError(f"there is no finished run in {names}; allowed are folders made by `coterie run`")
+        begun = f" ({unfinished[0]} was interrupted: `coterie resume`)" if unfinished else ""
+        raise CoterieError(
+            f"there is no finished run in {names}{begun}; allowed are folders made by `coterie run`"
+        )
     for folder in unfinished:
         logging.getLogger("coterie").warning("%s is not finished and is left out", folder)
     _console().print(table.compared(lines(finished)))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -75,8 +75,8 @@ class Onboarded:
     loss: float | None  # of its best center, or the mean over points of the best center's
     margin: float | None  # how much more the second best has; None where there is no second
     limit: float | None  # the highest loss that fits; None where the run does not know
-    model: PersonalModel  # called with inputs, it predicts
-    personal: Personal  # the same as rows and weights
+    model: PersonalModel = field(repr=False)  # called with inputs, it predicts
+    personal: Personal = field(repr=False)  # the same as rows and weights
 
     @property
     def fits(self) -> bool | None:
