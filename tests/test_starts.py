@@ -517,6 +517,14 @@ def test_starts_that_an_algorithm_cannot_have_are_refused() -> None:
     assert [stage.until for stage in started(private, "clients")] == ["rounds", "rounds"]
 
 
+def test_tries_are_of_random_starts() -> None:
+    with pytest.raises(
+        CoterieError, match="tries is 3; allowed is 1 where a start finds the centers, or start = 'random'"
+    ):
+        parse(written(tries=3))
+    assert parse(written(tries=3, start="random")).methods[0].stages[0].tries == 3
+
+
 def test_a_start_that_clusters_clients_invites_them_all() -> None:
     few = Participation(0.2, select="loss", candidates=5)
     first, rest = started(Stage(IFCA(2), 9, participation=few), "clients")

@@ -93,6 +93,12 @@ def started(stage: Stage, start: str | Start | None = None) -> Stages:
     homeless = algorithm.needs_server and not at_server  # which the algorithm itself will say
     if start is random or homeless or stage.rounds < 2 or algorithm.clusters() == 1:
         return random(stage)
+    require(
+        stage.tries == 1,
+        "tries",
+        stage.tries,
+        "1 where a start finds the centers, or start = 'random' beside it",
+    )
     if algorithm.first_only and start in STARTS.values() and start is not warm_up:
         raise SettingError(
             "start", f"needs centers, but {algorithm.title()} begins at one model; allowed is random, warm-up"
