@@ -8,7 +8,7 @@ OUT ?= runs/two-labelings
 $(VENV)/.installed: pyproject.toml constraints.txt
 	@echo "Setting up $(VENV) (once; a minute or two) ..."
 	@test -x $(BIN)/python || python3 -m venv $(VENV)
-	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,datasets]'
 	@touch $@
 
 run: $(VENV)/.installed
