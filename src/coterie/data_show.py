@@ -185,6 +185,7 @@ def _bars(pane: Any, points: Tensor, colors: Sequence[Any]) -> None:
         pane.bar(range(len(points)), points[:, s].tolist(), 0.9, bottom=below.tolist(), color=color)
         below = below + points[:, s]
     pane.set(xlabel="client, by distribution", ylabel="points", xlim=(-0.8, len(points) - 0.2))
+    pane.locator_params(axis="x", integer=True)
 
 
 def _colors(n: int) -> list[Any]:
