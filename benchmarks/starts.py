@@ -45,15 +45,15 @@ STARTS = ("random", "several", "warm-up", "clients", "one-shot", "soft")
 METHODS: dict[tuple[str, str], tuple[str, ...]] = {
     ("IFCA", "server"): STARTS,
     ("HypCluster", "server"): ("random", "clients"),  # IFCA with other weights
-    ("FeSEM", "server"): ("random", "warm-up"),
+    ("FeSEM", "server"): ("random",),
     ("WeCFL", "server"): ("random", "warm-up"),
-    ("OneShot", "server"): ("random", "warm-up"),
+    ("OneShot", "server"): ("random",),
     ("FedEM", "server"): STARTS,
     ("FedSoft", "server"): STARTS[:-1],
     ("FedSPD", "server"): STARTS,
     ("IFCA", "graph"): ("random", "clients", "soft"),
     ("FedEM", "graph"): ("random", "clients", "soft"),
-    ("FedSoft", "graph"): ("random", "clients"),
+    ("FedSoft", "graph"): ("random",),
     ("FedSPD", "graph"): ("random", "clients", "soft"),
 }
 Job = tuple[str, str, str, str, int]
