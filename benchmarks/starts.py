@@ -154,8 +154,9 @@ def main() -> None:
                 break
     print("\n".join(table(runs)))
     if options.out:
-        lines = ",\n".join(json.dumps(run) for run in runs)
-        options.out.write_text(f'{{"provenance": {json.dumps(provenance())},\n"runs": [\n{lines}\n]}}\n')
+        rows = ",\n".join(json.dumps(list(run.values())) for run in runs)
+        head = f'"provenance": {json.dumps(provenance())},\n"columns": {json.dumps(list(runs[0]))}'
+        options.out.write_text(f'{{{head},\n"runs": [\n{rows}\n]}}\n')
 
 
 if __name__ == "__main__":

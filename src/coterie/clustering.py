@@ -19,6 +19,7 @@ from coterie.clustering_local import (
     Whole,
     choose,
     digest,
+    finite_devices,
     lloyd,
     local_clusters,
     nearest,
@@ -256,7 +257,7 @@ def combine(
     require(
         n_clusters is None or whole(n_clusters), "n_clusters", n_clusters, "a whole number from 1, or None"
     )
-    told = _checked(means)
+    told = finite_devices(means, "mean")
     every = np.concatenate(told or [np.empty((0, 1))])
     if len(every) < (n_clusters or 1):
         raise CoterieError(
@@ -281,18 +282,6 @@ def combine(
     clusters = np.empty(len(every), np.int64)
     clusters[order] = labels
     return Combined(centers, np.split(clusters, np.cumsum([len(m) for m in told])[:-1]))
-
-
-def _checked(means: Sequence[npt.ArrayLike]) -> list[Floats]:
-    """What devices sent, which may be anything."""
-    told = [np.asarray(m, np.float64) for m in means]
-    for z, m in enumerate(told):
-        if m.ndim != 2 or m.shape[1] != told[0].shape[1] or not np.isfinite(m).all():
-            raise CoterieError(
-                f"the means of device {z}, of shape {m.shape}, cannot be used; allowed are finite numbers "
-                "(mean, feature), with as many features as the other devices have"
-            )
-    return told
 
 
 def _start(told: Sequence[Floats], n_clusters: int | None, seed: int) -> Floats:

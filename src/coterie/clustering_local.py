@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -14,7 +14,7 @@ from sklearn.utils import check_array, check_random_state
 from sklearn.utils.extmath import randomized_svd
 
 from coterie.data.draws import generator
-from coterie.errors import require
+from coterie.errors import CoterieError, require
 
 Floats = npt.NDArray[np.float64]
 Whole = npt.NDArray[np.int64]
@@ -223,3 +223,15 @@ def seed_of(random_state: RandomState) -> int:
 def digest(x: Floats) -> str:
     """A name for an array that depends on its numbers alone."""
     return hashlib.blake2b(np.ascontiguousarray(x + 0.0).tobytes(), digest_size=16).hexdigest()  # −0 is 0
+
+
+def finite_devices(given: Sequence[npt.ArrayLike], what: str) -> list[Floats]:
+    """What devices have or sent, which may be anything: arrays (point or mean, feature) of finite numbers."""
+    devices = [np.asarray(one, np.float64) for one in given]
+    for z, one in enumerate(devices):
+        if one.ndim != 2 or one.shape[1] != devices[0].shape[1] or not np.isfinite(one).all():
+            raise CoterieError(
+                f"the {what}s of device {z}, of shape {one.shape}, cannot be used; allowed are finite numbers "
+                f"({what}, feature), with as many features as the other devices have"
+            )
+    return devices

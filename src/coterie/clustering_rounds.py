@@ -8,9 +8,19 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from coterie.clustering_local import SETTLED, Floats, RandomState, Whole, digest, nearest, seed_of, whole
+from coterie.clustering_local import (
+    SETTLED,
+    Floats,
+    RandomState,
+    Whole,
+    digest,
+    finite_devices,
+    nearest,
+    seed_of,
+    whole,
+)
 from coterie.data.draws import generator
-from coterie.errors import CoterieError, require
+from coterie.errors import require
 
 NUMBER = 8  # bytes of a number
 
@@ -80,13 +90,7 @@ def _drawn(points: Sequence[Floats], k: int, seed: int) -> Floats:
 
 
 def _checked(X: Sequence[npt.ArrayLike], n_clusters: int) -> list[Floats]:
-    points = [np.asarray(x, np.float64) for x in X]
-    for z, x in enumerate(points):
-        if x.ndim != 2 or x.shape[1] != points[0].shape[1] or not np.isfinite(x).all():
-            raise CoterieError(
-                f"the points of device {z}, of shape {x.shape}, cannot be used; allowed are finite numbers "
-                "(point, feature), with as many features as the other devices have"
-            )
+    points = finite_devices(X, "point")
     n = sum(map(len, points))
     require(n >= n_clusters, "n_clusters", n_clusters, f"at most {n}, the number of points")
     return points
