@@ -18,8 +18,9 @@ from torch.nn import functional
 from coterie.chance import gumbel, mix
 from coterie.federation import Points, Task
 from coterie.network import Network
+from coterie.schedule import padded
 from coterie.scores import Scores, score_outputs
-from coterie.solver import Problems, chunk_size, padded, solve
+from coterie.solver import Problems, chunk_size, solve
 from coterie.training import Training
 
 if TYPE_CHECKING:

@@ -79,7 +79,7 @@ class Training(Checked):
 
 
 def update(
-    training: Training, rate: float, step: Tensor, rows: Tensor, gradient: Tensor, memory: dict[str, Tensor]
+    training: Training, rate: Tensor, step: Tensor, rows: Tensor, gradient: Tensor, memory: dict[str, Tensor]
 ) -> None:
     """One optimizer step of many rows, in place; `memory` and `gradient` are changed too.
 
@@ -91,7 +91,7 @@ def update(
         if training.momentum:
             velocity = memory["momentum"].mul_(training.momentum).add_(gradient)
             gradient = gradient.add_(velocity, alpha=training.momentum) if training.nesterov else velocity
-        rows.add_(gradient, alpha=-rate)
+        rows.addcmul_(gradient, rate, value=-1)
         return
     if training.weight_decay and training.optimizer == "adamw":
         rows.mul_(1 - rate * training.weight_decay)
