@@ -24,6 +24,7 @@ from coterie.solver import Problems, chunk_size, solve
 from coterie.training import Training
 
 if TYPE_CHECKING:
+    from coterie.compiler import Compiler
     from coterie.privacy import Privacy
 
 
@@ -96,6 +97,7 @@ class Cohort:
     task: Task
     moment: Moment
     privacy: Privacy | None = None  # of what they tell
+    compiler: Compiler | None = None  # of their steps
 
     @staticmethod
     def whole(
@@ -205,7 +207,8 @@ class Cohort:
         if training.keep:
             problems.kept = self._recall_optimizer(training, problems.start, lanes, slot)
         now = training.rate_at(self.moment.round, self.moment.rounds)
-        solution = solve(self.network, training, now, self.points, problems)
+        rounds = self.moment.rounds if purpose == "train" else 1  # that the like of this is to be done
+        solution = solve(self.network, training, now, self.points, problems, self.compiler, rounds)
         self.keep("loss", solution.loss.view(len(self), lanes).mean(1))
         if training.keep:
             self._keep_optimizer(solution.kept, lanes, slot)

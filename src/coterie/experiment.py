@@ -18,6 +18,7 @@ from coterie import data, models, toml
 from coterie.choice import Choice, Choosing
 from coterie.choose import Watch as WatchChoosing
 from coterie.choose import choose_clusters
+from coterie.compiler import Compile
 from coterie.data.named import DEALT
 from coterie.data.named import known as known_of
 from coterie.errors import CoterieError, require
@@ -58,6 +59,8 @@ class _File(MethodTable):
     dtype: Literal["float32", "float64"] = "float32"
     device: Literal["auto", "cpu", "cuda"] = "auto"
     threads: Annotated[int, Field(ge=1)] | None = None  # of the CPU; for small models 1 is fastest
+    compile: Literal["auto"] | bool = "auto"  # training steps: "auto" where the work ahead pays for it
+    tf32: bool = False  # let a GPU multiply matrices faster and less exactly
     data: Table
     model: Table | str
     choosing: Table = field(default_factory=dict)
@@ -75,6 +78,8 @@ class Experiment:
     dtype: str
     device: str
     threads: int | None
+    compile: Compile
+    tf32: bool
     data: Table  # with "source"; "seed" is None where it follows the experiment's
     model: Table  # with "name"
     methods: tuple[Method, ...]
@@ -91,7 +96,17 @@ class Experiment:
 
     def resolved(self) -> str:
         """TOML with every setting spelled out, which loads as the same experiment."""
-        plain = ("name", "seed", "evaluate_every", "checkpoint_every", "dtype", "device", "threads")
+        plain = (
+            "name",
+            "seed",
+            "evaluate_every",
+            "checkpoint_every",
+            "dtype",
+            "device",
+            "threads",
+            "compile",
+            "tf32",
+        )
         table = spell({key: getattr(self, key) for key in plain}, parameters(_File))
         table["data"] = spell(self.data, {"source": Setting(str), **_source_settings(self.data["source"])})
         table["model"] = spell(self.model, dict.fromkeys(self.model, Setting(Any, None)))
@@ -166,6 +181,8 @@ class Prepared:
                 dtype=dtype,
                 evaluate_every=self.experiment.evaluate_every,
                 checkpoint_every=self.experiment.checkpoint_every,
+                compile=self.experiment.compile,
+                tf32=self.experiment.tf32,
                 watch=watch,
                 experiment=self.experiment.only(method).resolved(),
             )
@@ -239,6 +256,8 @@ def parse(table: Table, name: str = "experiment", folder: Path | str = ".") -> E
         dtype=file.dtype,
         device=file.device,
         threads=file.threads,
+        compile=file.compile,
+        tf32=file.tf32,
         data=_data(Section("data", file.data), folder),
         model=_model(
             Section("model", {"name": file.model} if isinstance(file.model, str) else file.model), folder

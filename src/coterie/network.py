@@ -42,6 +42,8 @@ LOSSES: dict[Task, Loss] = {
     "next-character": next_character,
 }
 
+Named = dict[str, Tensor]  # tensors of a module
+
 # rows (client, width), x, y, weight, mask (client, batch, ...), key (client,) -> gradient, value, new tail
 Step = tuple[Tensor, Tensor, Tensor]
 
@@ -60,6 +62,7 @@ class Network:
         chunk: int | None = None,
         normalise: Normalise | None = None,
         augment: bool = False,
+        tf32: bool = False,
     ):
         require(
             chunk is None or chunk >= 1, "chunk", chunk, "1 or more, or None for as many as fit in memory"
@@ -68,10 +71,12 @@ class Network:
         self.build, self.loss, self.seed = build, loss, seed
         self.device = device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self.dtype = dtype
+        if self.device.type == "cuda":  # for the whole process: PyTorch has no other way to say it
+            torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = tf32
         self.pixels = Pixels(normalise, self.device, dtype, augment)
         template = build_seeded(build, seed, "template").to(self.device, dtype)
         self.rows = Rows(template)
-        self.prepared = Prepared(template)
+        self.prepared = Prepared(template, stack_convolutions=self.device.type == "cuda")
         self.module = self.prepared.module
         self.vectorised = True  # can clients train together?
         self.evaluates_together = True  # can clients' own models be evaluated together?
@@ -105,7 +110,15 @@ class Network:
     def point_losses(self, row: Tensor, x: Tensor, y: Tensor) -> Tensor:
         return self.loss(self.outputs(row, x), y)
 
-    def _objective(
+    def objective(
+        self, parameters: Named, tail: Named, x: Tensor, y: Tensor, weight: Tensor, mask: Tensor, key: Tensor
+    ) -> tuple[Tensor, Named]:
+        """The weighted loss of one batch, and the model's tail after it."""
+        named = {**parameters, **tail, **self.prepared.context(key, mask)}
+        output = functional_call(self.module, named, (self.pixels.read(x),))
+        return (self.loss(output, y) * weight).sum(), {**tail, **self.prepared.after()}
+
+    def _objective_of_row(
         self,
         parameters: Tensor,
         tail: Tensor,
@@ -115,18 +128,10 @@ class Network:
         mask: Tensor,
         key: Tensor,
     ) -> tuple[Tensor, Tensor]:
-        """The weighted loss of one batch, and the row's tail after it."""
-        named = self.rows.views(parameters, tail)
-        output = functional_call(
-            self.module, {**named, **self.prepared.context(key, mask)}, (self.pixels.read(x),)
-        )
-        after = self.prepared.after()
-        tail = (
-            torch.cat([after.get(s.name, named[s.name]).reshape(-1) for s in self.rows.tail])
-            if after
-            else tail
-        )
-        return (self.loss(output, y) * weight).sum(), tail
+        """The same for a row that is not cut up."""
+        value, named = self.objective(*self.rows.cut(parameters, tail), x, y, weight, mask, key)
+        after = [named[slot.name].reshape(-1) for slot in self.rows.tail]
+        return value, torch.cat(after) if after else tail
 
     # many rows
 
@@ -142,7 +147,7 @@ class Network:
         self, rows: Tensor, x: Tensor, y: Tensor, weight: Tensor, mask: Tensor, key: Tensor
     ) -> Step:
         parameters, tail = self.rows.split(rows)
-        gradient, (value, tail) = vmap(grad_and_value(self._objective, has_aux=True))(
+        gradient, (value, tail) = vmap(grad_and_value(self._objective_of_row, has_aux=True))(
             parameters, tail, x, y, weight, mask, key
         )
         return gradient, value, tail
@@ -159,7 +164,7 @@ class Network:
             parameters = parameters.clone().requires_grad_()
             with torch.random.fork_rng(devices=cuda), torch.enable_grad():
                 torch.manual_seed(int(key[i]))  # for dropout written as a function
-                value, tail = self._objective(
+                value, tail = self._objective_of_row(
                     parameters,
                     tail.clone(),
                     x[i][here],

@@ -59,7 +59,11 @@ class Rows:
 
     def views(self, parameters: Tensor, tail: Tensor) -> dict[str, Tensor]:
         """The two parts of a row as the module's named tensors, without copying."""
-        return {**_cut(parameters, self.parameters), **_cut(tail, self.tail)}
+        named, fixed = self.cut(parameters, tail)
+        return {**named, **fixed}
+
+    def cut(self, parameters: Tensor, tail: Tensor) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        return _cut(parameters, self.parameters), _cut(tail, self.tail)
 
     def split(self, row: Tensor) -> tuple[Tensor, Tensor]:
         return row[..., : self.n_parameters], row[..., self.n_parameters :]

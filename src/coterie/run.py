@@ -18,6 +18,7 @@ from coterie.algorithms.algorithm import Algorithm
 from coterie.chance import mix, uniform
 from coterie.checked import fits
 from coterie.cohort import Moment, Personal
+from coterie.compiler import Compile
 from coterie.data import from_arrays
 from coterie.errors import CoterieError, SettingError, require
 from coterie.federation import Federation
@@ -143,6 +144,8 @@ def run(
     device: torch.device | str | None = None,
     dtype: torch.dtype = torch.float32,
     chunk: int | None = None,
+    compile: Compile = "auto",
+    tf32: bool = False,
     evaluate_every: int = 10,
     checkpoint_every: int = 10,
     watch: Watch | None = None,
@@ -155,10 +158,11 @@ def run(
     client. `start` is how its centers come apart, a name or a function of `coterie.starts`; None is the algorithm's
     own choice. With stages, all that comes after `algorithm` up to `start` is theirs. With `out` the run is kept in
     that folder, with `experiment`, the TOML that describes it, where there is one; `resume` goes on with what lies
-    there.
+    there. `compile` says whether training steps are compiled: "auto" does so where the work ahead pays for it.
+    `tf32` lets a GPU multiply matrices faster and less exactly.
     """
     stages = as_stages(algorithm, rounds, training, topology, participation, privacy, start)
-    _check(seed, dtype, evaluate_every, checkpoint_every)
+    _check(seed, dtype, evaluate_every, checkpoint_every, compile)
     require(not resume or out is not None, "resume", resume, "true only with out, the folder of the run")
     federation = data if isinstance(data, Federation) else from_arrays(data)
     simulation = Simulation(
@@ -170,6 +174,8 @@ def run(
         device=as_device(device),
         dtype=dtype,
         chunk=chunk,
+        compile=compile,
+        tf32=tf32,
     )
     journal = Journal(simulation, None if out is None else Store(Path(out)), evaluate_every, checkpoint_every)
     journal.open(described(simulation) if experiment is None else experiment, resume)
@@ -186,10 +192,13 @@ def run(
     return journal.finish()
 
 
-def _check(seed: int, dtype: torch.dtype, evaluate_every: int, checkpoint_every: int) -> None:
+def _check(
+    seed: int, dtype: torch.dtype, evaluate_every: int, checkpoint_every: int, compile: object
+) -> None:
     require(fits(seed, int) and 0 <= seed < 2**63, "seed", seed, "a whole number from 0")
     require(dtype in (torch.float32, torch.float64), "dtype", dtype, "torch.float32 or torch.float64")
     require(evaluate_every >= 0, "evaluate_every", evaluate_every, "0 (only at the end) or more")
+    require(compile in ("auto", True, False), "compile", compile, "'auto', true or false")
     require(checkpoint_every >= 1, "checkpoint_every", checkpoint_every, "1 or more")
 
 

@@ -14,6 +14,7 @@ from coterie import accounting
 from coterie.algorithms.algorithm import Algorithm
 from coterie.chance import gaussian, id_keys, mix
 from coterie.cohort import Cohort, Memory, Moment, Personal
+from coterie.compiler import Compile, Compiler
 from coterie.errors import CoterieError
 from coterie.federation import Federation, Points
 from coterie.listener import Heard, State
@@ -212,6 +213,8 @@ class Simulation:
         device: torch.device | None = None,
         dtype: torch.dtype = torch.float32,
         chunk: int | None = None,
+        compile: Compile = "auto",
+        tf32: bool = False,
     ):
         stages.check(len(data))
         accounting.check(stages)
@@ -225,15 +228,16 @@ class Simulation:
             chunk=chunk,
             normalise=data.normalise,
             augment=data.augment,
+            tf32=tf32,
         )
         warn_of_buffers((stage.privacy for stage in stages), self.network.rows)
         train = data.train.to(self.network.device, dtype)
         self.network.probe(train.x[train.at[:4]], train.y[:4])
         self._check_outputs(train)
         self.keys = id_keys(data.ids).to(self.network.device)
-        self.clients = Together(
-            Cohort.whole(self.network, stages[0].training, train, self.keys, data.task, seed)
-        )
+        compiler = Compiler(self.network, compile, train.x, len(data), int(train.sizes.max()))
+        everyone = Cohort.whole(self.network, stages[0].training, train, self.keys, data.task, seed)
+        self.clients = Together(replace(everyone, compiler=compiler))
         self.test = None if data.test is None else data.test.to(self.network.device, dtype)
         self.traffic = Traffic()
         self.course = Course(stages)

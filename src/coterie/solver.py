@@ -11,15 +11,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from coterie.chance import mix
 from coterie.federation import Points
 from coterie.network import Network
-from coterie.schedule import batches_of, draw, padded
+from coterie.schedule import batches_of, draw, padded, steps_of
 from coterie.training import Training, update
+
+if TYPE_CHECKING:
+    from coterie.compiled import CompiledStep
+    from coterie.compiler import Compiler
 
 
 @dataclass
@@ -61,21 +67,68 @@ class Solution:
     kept: dict[str, Tensor]
 
 
-def solve(network: Network, training: Training, rate: float, points: Points, problems: Problems) -> Solution:
-    """Solve all problems, in chunks that fit in memory, the longest first."""
+def solve(
+    network: Network,
+    training: Training,
+    rate: float,
+    points: Points,
+    problems: Problems,
+    compiler: Compiler | None = None,
+    rounds: int = 1,
+) -> Solution:
+    """Solve all problems, in chunks that fit in memory, the longest first.
+
+    With a compiler, `rounds` says how often the like is still to come, so that it can weigh the work ahead.
+    """
     counts = _counts(points, problems)
-    longest_first = torch.argsort(counts, descending=True, stable=True)
+    most = max(1, int(counts.max())) if len(counts) else 1
+    batch = min(training.batch or most, most)
+    steps = steps_of(training, batches_of(counts, batch, network.needs_two))
+    longest_first = torch.argsort(steps, descending=True, stable=True)
+    compiled = None
+    if compiler is not None and len(steps):
+        lanes = int(problems.lane[-1]) + 1
+        in_order: list[int] = steps[longest_first].tolist()
+        pulled = problems.pull is not None
+        compiled = compiler.step_for(training, points.x, points.y, in_order, lanes, pulled, rounds)
     rows = torch.empty_like(problems.start, memory_format=torch.contiguous_format)
     loss = problems.start.new_empty(len(rows))
     kept: dict[str, Tensor] = {}
-    most = int(counts.max()) if len(counts) else 0
     rate_now = torch.full((), rate, dtype=rows.dtype, device=rows.device)
-    for at in torch.split(longest_first, chunk_size(network, training, most)):
-        part = _Chunk(network, training, points, problems.take(at), counts[at]).run(rate_now)
+    size = chunk_size(network, training, most) if compiled is None else compiled.lanes
+    for at in torch.split(longest_first, size):
+        if compiled is None:
+            part = _Chunk(network, training, points, problems.take(at), counts[at], batch).run(rate_now)
+        else:
+            part = _run_compiled(compiled, training, points, problems, counts, at, rate_now)
         rows[at], loss[at] = part.rows, part.loss
         for name, value in part.kept.items():
             kept.setdefault(name, value.new_empty(len(rows), *value.shape[1:]))[at] = value
     return Solution(rows, loss, kept)
+
+
+def _run_compiled(
+    compiled: CompiledStep,
+    training: Training,
+    points: Points,
+    problems: Problems,
+    counts: Tensor,
+    at: Tensor,
+    rate: Tensor,
+) -> Solution:
+    """Some problems, in as many lanes as there are; a lane without a problem has one that takes no steps."""
+    network, empty = compiled.network, compiled.lanes - len(at)
+    mine = problems.take(torch.cat([at, at[:1].expand(empty)]))
+    chunk = _Chunk(network, training, points, mine, functional.pad(counts[at], (0, empty)), compiled.batch)
+    schedule = chunk.schedule
+    step = torch.arange(len(schedule.at), device=at.device)
+    compiled.load(mine.start, mine.kept or fresh_memory(training, network.rows.split(mine.start)[0]), mine)
+    compiled.run(schedule, points, mix(mine.key, "step", step[:, None]), rate)
+    rows, kept, total = compiled.unload()
+    loss = mean_loss(total, schedule.steps)
+    return Solution(
+        rows[: len(at)], loss[: len(at)], {name: value[: len(at)] for name, value in kept.items()}
+    )
 
 
 def chunk_size(network: Network, training: Training, most_points: int) -> int:
@@ -102,14 +155,18 @@ class _Chunk:
     """Some problems, side by side, sorted by length: at every step the active ones are the first so many."""
 
     def __init__(
-        self, network: Network, training: Training, points: Points, problems: Problems, counts: Tensor
+        self,
+        network: Network,
+        training: Training,
+        points: Points,
+        problems: Problems,
+        counts: Tensor,
+        batch: int,
     ):
         self.network, self.training, self.points, self.problems = network, training, points, problems
         table, here = padded(points, problems.owner)
         if problems.exists is not None:
             here = here & problems.exists[table, problems.lane[:, None]]
-        most = max(1, int(counts.max()))
-        batch = min(training.batch or most, most)
         per_epoch = batches_of(counts, batch, network.needs_two)
         weight = self._weights(table, here)
         self.schedule = draw(training, batch, per_epoch, problems.key, table, here, weight)

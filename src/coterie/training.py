@@ -71,6 +71,11 @@ class Training(Checked):
             return replace(self, epochs=self.epochs * factor)
         return replace(self, steps=(self.steps or 0) * factor)
 
+    @property
+    def is_plain(self) -> bool:
+        """Is a step the gradient times the rate, and nothing else?"""
+        return self.optimizer == "sgd" and not self.momentum and not self.weight_decay
+
     def slots(self) -> tuple[str, ...]:
         """What the optimizer remembers of each parameter."""
         if self.optimizer == "sgd":

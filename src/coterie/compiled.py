@@ -1,0 +1,249 @@
+"""The whole step as one compiled graph: gather, gradient, pull, update, for a fixed number of problems at once.
+
+A lane is a place for a problem. Everything that a step reads or writes lies in buffers that stay where they are, so
+that on a GPU the step is recorded once, as a CUDA graph, and replayed without a word from the host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor, fx
+from torch.func import grad_and_value, vmap
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from coterie.factored import leave_factors
+from coterie.federation import Points
+from coterie.network import Network
+from coterie.schedule import Schedule
+from coterie.solver import Problems
+from coterie.training import Training, update
+
+BLOCK = 32  # steps whose batches lie in the buffers at a time
+
+Buffers = dict[str, dict[str, Tensor]]  # group, name: lane axis first
+
+
+class CompiledStep:
+    """One step in so many lanes, and the buffers that it works on."""
+
+    def __init__(
+        self,
+        network: Network,
+        training: Training,
+        store: Tensor,
+        y: Tensor,
+        *,
+        lanes: int,
+        batch: int,
+        pulled: bool,
+    ):
+        self.network, self.training, self.pulled = network, training, pulled
+        self.lanes, self.batch = lanes, batch
+        self.buffers = self._make_buffers(store, y, batch)
+        self.factored: list[str] = []  # parameters whose gradient is never written down
+        self._advance = self._compile()
+
+    def _make_buffers(self, store: Tensor, y: Tensor, batch: int) -> Buffers:
+        lanes, rows, dtype = self.lanes, self.network.rows, self.network.dtype
+
+        def floats(*shape: int) -> Tensor:
+            return torch.zeros(shape, dtype=dtype, device=store.device)
+
+        def like_parameters() -> dict[str, Tensor]:
+            return {s.name: floats(lanes, *s.shape) for s in rows.parameters}
+
+        each = (BLOCK, lanes, batch)
+        return {
+            "parameter": like_parameters(),
+            "tail": {s.name: floats(lanes, *s.shape) for s in rows.tail},
+            "anchor": like_parameters() if self.pulled else {},
+            **{slot: like_parameters() for slot in self.training.slots()},
+            "number": {name: floats(lanes) for name in ("total", "step", "pull")},
+            "all": {
+                "rate": floats(),
+                "row": torch.zeros(1, dtype=torch.long, device=store.device),
+                "x": store,
+            },
+            "batch": {  # step axis first
+                "at": torch.zeros(each, dtype=torch.long, device=store.device),
+                "y": y.new_zeros(*each, *y.shape[1:]),
+                "weight": floats(*each),
+                "mask": floats(*each),
+                "key": torch.zeros(each[:2], dtype=torch.long, device=store.device),
+                "alive": torch.zeros(each[:2], dtype=torch.bool, device=store.device),
+            },
+        }
+
+    def _named(self, flat: Sequence[Tensor]) -> Buffers:
+        """The buffers, or what stands for them in a graph, by their names."""
+        one = iter(flat)
+        return {group: {name: next(one) for name in named} for group, named in self.buffers.items()}
+
+    # the step
+
+    def _gradients(self, b: Buffers) -> list[Tensor]:
+        """The values of the batches, the tails after them, and the gradients, one after another."""
+        now = self._now(b)
+        x = self.network.pixels.vary(b["all"]["x"][now["at"]], now["key"])
+        gradients, (value, tail) = vmap(grad_and_value(self.network.objective, has_aux=True))(
+            b["parameter"], b["tail"], x, now["y"], now["weight"], now["mask"], now["key"]
+        )
+        return [value, *tail.values(), *gradients.values()]
+
+    def _now(self, b: Buffers) -> dict[str, Tensor]:
+        return {name: table.index_select(0, b["all"]["row"])[0] for name, table in b["batch"].items()}
+
+    def _take(self, b: Buffers, found: list[Tensor]) -> list[Tensor]:
+        """A step as the solver's plain loop takes it, but in all lanes; those that are not alive stay as they are.
+
+        What is left to do: products that are still to be added to the factored parameters, two factors each.
+        """
+        alive = self._now(b)["alive"]
+        value, tails, found = found[0], found[1 : 1 + len(b["tail"])], found[1 + len(b["tail"]) :]
+        b["number"]["total"].add_(torch.where(alive, value, 0))
+        b["number"]["step"].add_(alive)
+        for old, new in zip(b["tail"].values(), tails, strict=True):
+            self._replace(old, new, alive[:, None])
+        for name, gradient in zip(b["parameter"], found, strict=False):
+            if name not in self.factored:
+                self._update(b, name, gradient.reshape(self.lanes, -1), alive[:, None])
+        b["all"]["row"].add_(1)
+        left, right = found[len(b["parameter"]) :: 2], found[len(b["parameter"]) + 1 :: 2]
+        left = [factor * -b["all"]["rate"] for factor in left]
+        return [
+            torch.where(alive[:, None, None], f, 0) for pair in zip(left, right, strict=True) for f in pair
+        ]
+
+    def _update(self, b: Buffers, name: str, gradient: Tensor, alive: Tensor) -> None:
+        row = b["parameter"][name].view(self.lanes, -1)
+        if self.pulled:
+            anchor = b["anchor"][name].view(self.lanes, -1)
+            gradient = gradient + b["number"]["pull"][:, None] * (row - anchor)
+        new = row.clone()
+        memory = {slot: b[slot][name].view(self.lanes, -1).clone() for slot in self.training.slots()}
+        update(self.training, b["all"]["rate"], b["number"]["step"][:, None], new, gradient, memory)
+        self._replace(row, new, alive)
+        for slot, value in memory.items():
+            self._replace(b[slot][name], value, alive)
+
+    def _replace(self, old: Tensor, new: Tensor, alive: Tensor) -> None:
+        old = old.view(self.lanes, -1)
+        old.copy_(torch.where(alive, new.reshape(self.lanes, -1), old))
+
+    # made once
+
+    def _compile(self) -> Callable[[], None]:
+        self.network.module.train()
+        row, first = self.buffers["all"]["row"], 1 + len(self.buffers["tail"])
+        with torch.no_grad():
+            gradients_of = make_fx(lambda b: self._gradients(b))(
+                self.buffers
+            )  # a function; methods it refuses
+            if self.training.is_plain and not self.pulled:
+                places = {name: first + i for i, name in enumerate(self.buffers["parameter"])}
+                self.factored = leave_factors(gradients_of, places)
+            step = self._traced(lambda b: self._take(b, _called(gradients_of, b)))
+            compiled = torch.compile(step, dynamic=False, fullgraph=True)
+        weights = [self.buffers["parameter"][name] for name in self.factored]
+
+        def advance() -> None:
+            factors = compiled(*_flat(self.buffers))
+            for weight, left, right in zip(weights, factors[::2], factors[1::2], strict=True):
+                weight.baddbmm_(left, right)
+
+        row.zero_()
+        advance()
+        return self._recorded(advance) if row.device.type == "cuda" else advance
+
+    def _traced(self, of_buffers: Callable[[Buffers], list[Tensor]]) -> fx.GraphModule:
+        """A function of the buffers as a graph, to be called with all of them in a row."""
+        return make_fx(lambda *flat: of_buffers(self._named(flat)))(*_flat(self.buffers))
+
+    def _recorded(self, advance: Callable[[], None]) -> Callable[[], None]:
+        """The step as a CUDA graph. It keeps addresses only: this object must keep what lies there."""
+        here = torch.cuda.current_stream(self.network.device)
+        side = torch.cuda.Stream(self.network.device)  # type: ignore[no-untyped-call]
+        side.wait_stream(here)
+        with torch.cuda.stream(side):
+            self.buffers["all"]["row"].zero_()
+            advance()
+        here.wait_stream(side)
+        self.buffers["all"]["row"].zero_()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            advance()
+        return graph.replay
+
+    # used for each chunk of problems
+
+    def load(self, rows: Tensor, kept: dict[str, Tensor], problems: Problems) -> None:
+        """Put problems into the lanes: rows (lane, width) to begin at, what the optimizer kept, anchors."""
+        b, (parameters, tail) = self.buffers, self.network.rows.split(rows)
+        _spread(parameters, b["parameter"])
+        _spread(tail, b["tail"])
+        for slot in self.training.slots():
+            _spread(kept[slot], b[slot])
+        b["number"]["step"].copy_(kept["step"])
+        b["number"]["total"].zero_()
+        if problems.anchor is not None and problems.pull is not None:
+            _spread(self.network.rows.split(problems.anchor)[0], b["anchor"])
+            b["number"]["pull"].copy_(problems.pull)
+
+    def run(self, schedule: Schedule, points: Points, key: Tensor, rate: Tensor) -> None:
+        """Take all steps of the schedule, whose keys are (step, lane)."""
+        tables = {
+            "at": points.at[schedule.at],
+            "y": points.y[schedule.at],
+            "weight": schedule.weight,
+            "mask": schedule.mask,
+            "key": key,
+            "alive": torch.arange(len(key), device=key.device)[:, None] < schedule.steps,
+        }
+        self.buffers["all"]["rate"].copy_(rate)
+        self.network.module.train()
+        with torch.no_grad():
+            for begin in range(0, len(key), BLOCK):
+                for name, table in tables.items():
+                    part = table[begin : begin + BLOCK]
+                    self.buffers["batch"][name][: len(part)] = part
+                self.buffers["all"]["row"].zero_()
+                for _ in range(min(BLOCK, len(key) - begin)):
+                    self._advance()
+
+    def unload(self) -> tuple[Tensor, dict[str, Tensor], Tensor]:
+        """What lies in the lanes: rows, what the optimizer keeps, and the sum of the losses."""
+        b = self.buffers
+        rows = (
+            torch.cat([_gathered(b["parameter"]), _gathered(b["tail"])], 1)
+            if b["tail"]
+            else _gathered(b["parameter"])
+        )
+        kept = {slot: _gathered(b[slot]) for slot in self.training.slots()}
+        kept["step"] = b["number"]["step"].clone()
+        return rows, kept, b["number"]["total"].clone()
+
+
+def _flat(b: Buffers) -> list[Tensor]:
+    return [tensor for group in b.values() for tensor in group.values()]
+
+
+def _called(traced: fx.GraphModule, b: Buffers) -> list[Tensor]:
+    found: list[Tensor] = fx.Interpreter(traced).run(*_flat(b), enable_io_processing=False)
+    return found
+
+
+def _spread(rows: Tensor, named: dict[str, Tensor]) -> None:
+    """Rows (lane, number) into tensors of a model, one after another."""
+    begin = 0
+    for tensor in named.values():
+        end = begin + tensor[0].numel()
+        tensor.copy_(rows[:, begin:end].reshape(tensor.shape))
+        begin = end
+
+
+def _gathered(named: dict[str, Tensor]) -> Tensor:
+    return torch.cat(
+        [tensor.flatten(1) if tensor.dim() > 1 else tensor[:, None] for tensor in named.values()], 1
+    )

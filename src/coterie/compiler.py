@@ -1,0 +1,155 @@
+"""When the step is compiled, and in how many lanes it runs: decided from the work ahead, never from a clock.
+
+So the same run decides the same way again, and its numbers come out the same.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from coterie.compiled import CompiledStep
+from coterie.network import Network
+from coterie.training import Training
+
+log = logging.getLogger("coterie")
+
+Compile = Literal["auto"] | bool
+
+PAYS = 60.0  # seconds of uncompiled work ahead, from which on compiling is worth its while
+SHAPES = 6  # steps that are compiled at the most, for other numbers of lanes or other training
+NEAR = 1.25  # a step that is there already is taken if it costs no more than so many times the best one
+CACHE = 8 * 2**20  # bytes of a core's lanes that stay near it
+
+# rough figures of machines, to weigh the work: bytes a second without and with compiling, seconds a step takes anyway
+_PLAIN_SPEED = {"cpu": 7e9, "cuda": 1e12}
+_PLAIN_STEP = {"cpu": 1e-3, "cuda": 3e-3}
+_STEP_BYTES = {"cpu": 5e5, "cuda": 6e7}  # a compiled step's own time, as bytes that could pass in it
+
+
+class Compiler:
+    """Keeps the compiled steps of a network."""
+
+    def __init__(self, network: Network, compile: Compile, store: Tensor, clients: int, longest: int):
+        self.network, self.store, self.clients, self.longest = network, store, clients, longest
+        self.always, self.off = compile is True, compile is False
+        self.steps: dict[tuple[object, ...], dict[int, CompiledStep]] = {}  # by kind, by lanes
+
+    def step_for(
+        self,
+        training: Training,
+        x: Tensor,
+        y: Tensor,
+        steps: Sequence[int],
+        lanes: int,
+        pulled: bool,
+        rounds: int,
+    ) -> CompiledStep | None:
+        """The compiled step for problems of so many steps, longest first; None: they are to run as they are.
+
+        Every client has `lanes` problems, and as many are expected in each of `rounds` rounds.
+        """
+        if self.off or not steps or x is not self.store or not self.network.vectorised:
+            return None
+        batch = min(training.batch or self.longest, self.longest)
+        optimizer = (
+            training.optimizer,
+            training.momentum,
+            training.nesterov,
+            training.betas,
+            training.epsilon,
+        )
+        kind = (batch, pulled, y.shape[1:], training.weight_decay, optimizer)
+        known = self.steps.setdefault(kind, {})
+        best = self._lanes(training, batch, steps, self.clients * lanes, known, pulled)
+        if best in known:
+            return known[best]
+        plain = self._plain_seconds(training, batch, steps) * rounds
+        if not (self.always or plain > PAYS) or sum(map(len, self.steps.values())) >= SHAPES:
+            return None
+        step = self._compiled(training, y, best, batch, pulled, plain)
+        if step is not None:
+            known[step.lanes] = step
+        return step
+
+    def _lanes(
+        self,
+        training: Training,
+        batch: int,
+        steps: Sequence[int],
+        most: int,
+        known: dict[int, CompiledStep],
+        pulled: bool,
+    ) -> int:
+        """How many lanes take the least time: few lanes wait for no one, many take a step at once."""
+        each = self._lane_bytes(training, batch, pulled)
+        own = _STEP_BYTES[self.network.device.type] / each
+
+        def cost(lanes: int) -> float:
+            return sum(steps[i] for i in range(0, len(steps), lanes)) * (lanes + own)
+
+        sizes = [max(1, min(most, self._most_lanes(each)))]
+        while sizes[-1] > 1:
+            sizes.append(min(sizes[-1] - 1, round(sizes[-1] * 0.8)))
+        best = min(sizes, key=cost)
+        near = min(known, key=cost, default=best)
+        return near if cost(near) <= NEAR * cost(best) else best
+
+    def _most_lanes(self, each: float) -> int:
+        if self.network.chunk is not None:
+            return self.network.chunk
+        if self.network.device.type == "cuda":
+            return int(self.network.memory_budget() / (2 * each))
+        return torch.get_num_threads() * max(1, int(CACHE / each))
+
+    def _lane_bytes(self, training: Training, batch: int, pulled: bool) -> float:
+        """What a step reads and writes of a lane, more or less."""
+        rows = 2 + len(training.slots()) + int(pulled)
+        numbers = rows * self.network.rows.width + 2 * batch * self.network.activations
+        return float(numbers * torch.finfo(self.network.dtype).bits // 8)
+
+    def _plain_seconds(self, training: Training, batch: int, steps: Sequence[int]) -> float:
+        """About how long these problems take without compiling."""
+        kind = self.network.device.type
+        each = 3 * self._lane_bytes(training, batch, False)
+        return sum(steps) * each / _PLAIN_SPEED[kind] + steps[0] * _PLAIN_STEP[kind]
+
+    def _compiled(
+        self, training: Training, y: Tensor, lanes: int, batch: int, pulled: bool, plain: float
+    ) -> CompiledStep | None:
+        missing = _what_is_missing()
+        if missing:
+            log.warning("steps are not compiled, which would make them faster: %s", missing)
+            self.off = True
+            return None
+        ahead = f"about {plain:.0f} s of work ahead" if plain > PAYS else "as asked for"
+        log.info("steps of %d clients at once are compiled, %s ...", lanes, ahead)
+        try:
+            return CompiledStep(
+                self.network, training, self.store, y, lanes=lanes, batch=batch, pulled=pulled
+            )
+        except torch.cuda.OutOfMemoryError:
+            if lanes == 1:
+                raise
+            return self._compiled(training, y, lanes // 2, batch, pulled, plain)
+        except Exception as problem:  # a compiler's refusals have no class in common
+            said = str(problem).strip().splitlines() or [type(problem).__name__]
+            log.warning(
+                "steps are not compiled, which would make them faster: the compiler says: %s", said[0]
+            )
+            self.off = True
+            return None
+
+
+def _what_is_missing() -> str | None:
+    """Inductor writes C++ for a CPU; Triton needs a C compiler to load what it writes for a GPU."""
+    names = (os.environ.get("CXX"), "g++", "clang++", "gcc", "clang")
+    if any(shutil.which(name) for name in names if name):
+        return None
+    return "there is no C++ compiler (g++ or clang++) on this machine"
