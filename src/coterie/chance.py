@@ -15,6 +15,7 @@ from torch import Tensor
 _GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15 as a signed 64-bit number
 _MIX1 = -4658895280553007687  # 0xBF58476D1CE4E5B9
 _MIX2 = -7723592293110705685  # 0x94D049BB133111EB
+_ALL = (1 << 64) - 1
 
 
 def _shift(x: Tensor, bits: int) -> Tensor:
@@ -28,6 +29,18 @@ def _scramble(x: Tensor) -> Tensor:
     return x ^ _shift(x, 31)
 
 
+def _scrambled(x: int) -> int:
+    """The same of one number."""
+    x &= _ALL
+    x = (x ^ x >> 30) * _MIX1 & _ALL
+    x = (x ^ x >> 27) * _MIX2 & _ALL
+    return x ^ x >> 31
+
+
+def _signed(x: int) -> int:
+    return (x & _ALL) - (1 << 64 if x >> 63 & 1 else 0)
+
+
 def word_key(word: str) -> int:
     """A word (a client's id, a purpose) as a signed 64-bit number, the same on every machine."""
     return int.from_bytes(hashlib.blake2b(word.encode(), digest_size=8).digest(), "little", signed=True)
@@ -39,12 +52,16 @@ def id_keys(ids: Iterable[str]) -> Tensor:
 
 def mix(*parts: Tensor | int | str) -> Tensor:
     """One 64-bit key out of several; tensors broadcast."""
-    key = torch.zeros((), dtype=torch.int64)
+    number, key = 0, None  # numbers are mixed as such up to the first tensor, which spares many small tensors
     for part in parts:
-        if isinstance(part, str):
-            part = word_key(part)
-        key = _scramble((key.to(part.device) if isinstance(part, Tensor) else key) + _GOLDEN ^ part)
-    return key
+        part = word_key(part) if isinstance(part, str) else part
+        if key is not None:
+            key = _scramble(key + _GOLDEN ^ part)
+        elif isinstance(part, int):
+            number = _scrambled(number + _GOLDEN ^ part)
+        else:
+            key = _scramble(_signed(number + _GOLDEN) ^ part)
+    return torch.tensor(_signed(number)) if key is None else key
 
 
 def uniform(key: Tensor) -> Tensor:

@@ -49,6 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     memory.give_back()
     log, handler = logging.getLogger("coterie"), OneLine()
     log.addHandler(handler)
+    logging.getLogger("coterie.compiler").setLevel(logging.INFO)
     try:
         code = app(args=None if argv is None else list(argv), prog_name="coterie", standalone_mode=False)
         if code == INTERRUPTED:  # typer's own answer to Ctrl-C
@@ -77,10 +78,10 @@ def _refuse(message: str) -> int:
 
 
 class OneLine(logging.Handler):
-    """Warnings, each said once, on whatever stderr is at the time (a progress bar takes it over)."""
+    """Warnings, and what is compiled; each said once, on whatever stderr is at the time (a progress bar takes it)."""
 
     def __init__(self) -> None:
-        super().__init__(logging.WARNING)
+        super().__init__(logging.INFO)
         self._said: set[str] = set()
 
     def emit(self, record: logging.LogRecord) -> None:

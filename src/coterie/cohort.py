@@ -137,7 +137,7 @@ class Cohort:
 
     def key(self, purpose: str) -> Tensor:
         m = self.moment
-        return mix(mix(m.seed, m.stage, m.round, purpose).to(self.keys.device), self.keys)
+        return mix(int(mix(m.seed, m.stage, m.round, purpose)), self.keys)
 
     def draw(self, chance: Tensor, purpose: str = "draw") -> Tensor:
         """(client,) a cluster for each client, drawn by its chances (client, cluster)."""
@@ -216,8 +216,10 @@ class Cohort:
 
     def _lane_keys(self, purpose: str, lanes: int) -> Tensor:
         """(problem,) the first lane has the client's own key, so that one lane is as none."""
-        lane = torch.arange(lanes, device=self.keys.device)
         key = self.key(purpose)[:, None]
+        if lanes == 1:
+            return key[:, 0]
+        lane = torch.arange(lanes, device=self.keys.device)
         return torch.where(lane == 0, key, mix(key, "lane", lane)).flatten()
 
     def _recall_optimizer(

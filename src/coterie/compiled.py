@@ -20,7 +20,8 @@ from coterie.schedule import Schedule
 from coterie.solver import Problems
 from coterie.training import Training, update
 
-BLOCK = 32  # steps whose batches lie in the buffers at a time
+BLOCK = 128  # steps whose batches lie in the buffers at a time, at the most ...
+BLOCK_NUMBERS = 2**26  # ... and how many numbers they may be
 
 Buffers = dict[str, dict[str, Tensor]]  # group, name: lane axis first
 
@@ -54,7 +55,8 @@ class CompiledStep:
         def like_parameters() -> dict[str, Tensor]:
             return {s.name: floats(lanes, *s.shape) for s in rows.parameters}
 
-        each = (BLOCK, lanes, batch)
+        step_numbers = lanes * batch * (3 + y[:1].numel())
+        each = (max(1, min(BLOCK, BLOCK_NUMBERS // step_numbers)), lanes, batch)
         return {
             "parameter": like_parameters(),
             "tail": {s.name: floats(lanes, *s.shape) for s in rows.tail},
@@ -138,18 +140,16 @@ class CompiledStep:
         self.network.module.train()
         row, first = self.buffers["all"]["row"], 1 + len(self.buffers["tail"])
         with torch.no_grad():
-            gradients_of = make_fx(lambda b: self._gradients(b))(
-                self.buffers
-            )  # a function; methods it refuses
+            gradients_of = self._traced(self._gradients)
             if self.training.is_plain and not self.pulled:
                 places = {name: first + i for i, name in enumerate(self.buffers["parameter"])}
                 self.factored = leave_factors(gradients_of, places)
             step = self._traced(lambda b: self._take(b, _called(gradients_of, b)))
             compiled = torch.compile(step, dynamic=False, fullgraph=True)
-        weights = [self.buffers["parameter"][name] for name in self.factored]
+        flat, weights = _flat(self.buffers), [self.buffers["parameter"][name] for name in self.factored]
 
         def advance() -> None:
-            factors = compiled(*_flat(self.buffers))
+            factors = compiled(*flat)
             for weight, left, right in zip(weights, factors[::2], factors[1::2], strict=True):
                 weight.baddbmm_(left, right)
 
@@ -204,12 +204,13 @@ class CompiledStep:
         self.buffers["all"]["rate"].copy_(rate)
         self.network.module.train()
         with torch.no_grad():
-            for begin in range(0, len(key), BLOCK):
+            block = len(self.buffers["batch"]["key"])
+            for begin in range(0, len(key), block):
                 for name, table in tables.items():
-                    part = table[begin : begin + BLOCK]
+                    part = table[begin : begin + block]
                     self.buffers["batch"][name][: len(part)] = part
                 self.buffers["all"]["row"].zero_()
-                for _ in range(min(BLOCK, len(key) - begin)):
+                for _ in range(min(block, len(key) - begin)):
                     self._advance()
 
     def unload(self) -> tuple[Tensor, dict[str, Tensor], Tensor]:

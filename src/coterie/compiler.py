@@ -18,7 +18,7 @@ from coterie.compiled import CompiledStep
 from coterie.network import Network
 from coterie.training import Training
 
-log = logging.getLogger("coterie")
+log = logging.getLogger("coterie.compiler")
 
 Compile = Literal["auto"] | bool
 

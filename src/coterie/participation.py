@@ -71,12 +71,16 @@ class Participation(Checked):
 
     def invited(self, keys: Tensor, seed: int, round: int) -> Tensor:
         """(client,) bool: whom the listener means to ask; `keys` are those of all clients."""
-        invited = torch.zeros(len(keys), dtype=torch.bool, device=keys.device)
+        if self.fraction == 1:
+            return torch.ones_like(keys, dtype=torch.bool)
+        invited = torch.zeros_like(keys, dtype=torch.bool)
         invited[uniform(mix(seed, round, "invited", keys)).topk(self.n_invited(len(keys))).indices] = True
         return invited
 
     def came(self, keys: Tensor, seed: int, round: int) -> Tensor:
         """(client,) bool: who would come if invited, which no listener knows before."""
+        if self.absent == 0:
+            return torch.ones_like(keys, dtype=torch.bool)
         return uniform(mix(seed, round, "absent", keys)) >= self.absent
 
     def present(self, keys: Tensor, seed: int, round: int) -> Tensor:
@@ -85,4 +89,6 @@ class Participation(Checked):
 
     def dropped(self, keys: Tensor, seed: int, round: int) -> Tensor:
         """(client,) bool: whose message, if one was sent, does not arrive."""
+        if self.stragglers == 0:
+            return torch.zeros_like(keys, dtype=torch.bool)
         return uniform(mix(seed, round, "straggler", keys)) < self.stragglers

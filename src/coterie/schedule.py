@@ -63,44 +63,27 @@ def draw(
     weight: Tensor,
 ) -> Schedule:
     """All batches of problems whose points are `table` (problem, place), where `here`, of weight (problem, place)."""
-    steps, counts = steps_of(training, per_epoch), here.sum(1)
-    length = int(steps.max()) if len(steps) else 0
-    device, each = table.device, per_epoch.clamp(min=1)
-    step = torch.arange(length, device=device)[:, None]
-    epoch = step // each  # (step, problem)
-    first = step % each * batch
-    place = torch.empty(length, len(table), batch, dtype=torch.long, device=device)
-    in_batch = torch.arange(batch, device=device)
-    shortest, longest = (int(each.min()), int(each.max())) if len(each) else (1, 1)
-    for number in range(-(-length // shortest)):
-        span = slice(number * shortest, min(length, (number + 1) * longest))
-        order = _order(training.shuffle, key, number, here)
-        wanted = (first[span, :, None] + in_batch).clamp(max=order.shape[1] - 1)
-        found = order.expand(len(wanted), -1, -1).gather(2, wanted)
-        if shortest == longest:
-            place[span] = found
-        else:
-            place[span] = torch.where((epoch[span] == number)[:, :, None], found, place[span])
-    mask = (first[:, :, None] + in_batch < counts[:, None]).to(weight.dtype)
-    weight = _taken(weight, place) * mask / mask.sum(2, keepdim=True).clamp(min=1)
-    return Schedule(steps, _taken(table, place), mask, weight)
+    steps, counts, (problems, longest) = steps_of(training, per_epoch), here.sum(1), here.shape
+    each, row = per_epoch.clamp(min=1), torch.arange(problems, device=here.device)
+    length, epochs = torch.stack([steps.max(), (-(-steps // each)).max()]).tolist()
+    step = torch.arange(length, device=here.device)[:, None]
+    number = (step % each * batch)[:, :, None] + torch.arange(batch, device=here.device)  # within the epoch
+    mask = (number < counts[:, None]).to(weight.dtype)
+    order = _order(training.shuffle, key, epochs, here)
+    epoch = (step // each).clamp(max=epochs - 1)  # of a problem that is through, any
+    place = order.take((epoch * problems + row)[:, :, None] * longest + number.clamp(max=longest - 1))
+    there = row[:, None] * longest + place
+    weight = weight.take(there) * mask / mask.sum(2, keepdim=True).clamp(min=1)
+    return Schedule(steps, table.take(there), mask, weight)
 
 
-def _taken(values: Tensor, place: Tensor) -> Tensor:
-    """(step, problem, batch) of values (problem, place)."""
-    return values.expand(len(place), -1, -1).gather(2, place)
-
-
-def _order(shuffle: bool, key: Tensor, epoch: int, here: Tensor) -> Tensor:
-    """(problem, place) where the first, the second, ... point of this epoch lies; behind them, what is no point."""
+def _order(shuffle: bool, key: Tensor, epochs: int, here: Tensor) -> Tensor:
+    """(epoch, problem, place) where an epoch's first, second, ... point lies; behind them, what is no point."""
     place = torch.arange(here.shape[1], device=here.device)
+    epoch = torch.arange(epochs, device=here.device)[:, None, None]
     low = (1 << _PLACE_BITS) - 1
-    keyed = (
-        mix(key[:, None], "order", epoch, place) & ~low
-        if shuffle
-        else torch.zeros_like(here, dtype=torch.long)
-    )
+    keyed = mix(key[:, None], "order", epoch, place) & ~low if shuffle else torch.zeros_like(epoch)
     numbers = torch.where(here, keyed | place, _LAST & ~low | place)
     if numbers.device.type == "cpu":  # numpy sorts short rows many times faster
-        return torch.from_numpy(np.sort(numbers.numpy(), axis=1)) & low
-    return numbers.sort(dim=1).values & low
+        return torch.from_numpy(np.sort(numbers.numpy(), axis=2)) & low
+    return numbers.sort(dim=2).values & low
