@@ -60,9 +60,9 @@ def show_list(device: str) -> None:
     """The workloads, and who plays each."""
     console = _console()
     for name, work in WORKLOADS.items():
-        who = ", ".join(dict.fromkeys(entrant.name for entrant in entrants(work, device)))
+        who = ", ".join(dict.fromkeys(entrant.name for entrant in entrants(work, device, cores())))
         alone = " (on CUDA, or with --only)" if work.cuda_only else ""
-        console.print(f"{name}{alone}: {who}", markup=False, highlight=False, soft_wrap=True)
+        console.print(f"{name}: {work.title}{alone}, by {who}", markup=False, highlight=False, soft_wrap=True)
 
 
 def _console() -> Console:

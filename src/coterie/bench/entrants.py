@@ -58,7 +58,7 @@ ENTRANTS = (
 RIVALS = tuple(sorted({e.rival for e in ENTRANTS if e.rival}))
 
 
-def entrants(work: Workload, device: str) -> list[Entrant]:
+def entrants(work: Workload, device: str, threads: int) -> list[Entrant]:
     """Those who play it. The first is what others are compared with."""
     compiles = "compile" in inspect.signature(Simulation).parameters
     return [
@@ -67,6 +67,7 @@ def entrants(work: Workload, device: str) -> list[Entrant]:
         if work.algorithm in e.plays
         and not (e.cpu_only and device != "cpu")
         and (compiles or e.variant != "eager")
+        and (threads > 1 or e.variant != "processes")
     ]
 
 

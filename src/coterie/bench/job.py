@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -59,7 +60,9 @@ class Job:
         if work.degree is not None:
             ids = [str(i) for i in range(work.clients)]
             np.save(folder / "edges.npy", Graph(degree=work.degree).edges(ids, SEED, 0).numpy())
-        layers = [type(layer).__name__ for layer in self.models[0].children()] if self.models else []
+        x, y = torch.as_tensor(self.x), torch.as_tensor(self.y)
+        self.start = score(work, self.models, x, y) if self.models else Score(None, None)
+        layers = [type(layer).__name__ for layer in self.models[0]] if self.models else []
         settings = {**work.named(), **vars(conditions), "seed": SEED, "layers": layers}
         (folder / "job.json").write_text(json.dumps(settings))
 
@@ -97,7 +100,7 @@ def distribution(work: Workload, g: torch.Generator | None = None) -> Tensor:
     return (main + other) % work.clusters
 
 
-def starts(work: Workload, x: npt.NDArray[Any], y: npt.NDArray[Any]) -> list[nn.Module]:
+def starts(work: Workload, x: npt.NDArray[Any], y: npt.NDArray[Any]) -> list[nn.Sequential]:
     """A model for each cluster. Several have seen their own distribution once, so that everybody chooses alike."""
     torch.manual_seed(SEED)
     models = [work.build().train() for _ in range(work.clusters)]
@@ -129,11 +132,12 @@ def mixture(work: Workload) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
 # scores
 
 
-def score(work: Workload, models: list[nn.Module], x: Tensor, y: Tensor) -> Score:
+def score(work: Workload, models: Sequence[nn.Module], x: Tensor, y: Tensor) -> Score:
     """Of several models a client has the one of least loss for its points (IFCA), or a point the one for it."""
     with torch.no_grad():
         per_client = [
-            torch.stack([_losses(model.eval(), a, b) for model in models]) for a, b in zip(x, y, strict=True)
+            torch.stack([_losses(_steady(model), a, b) for model in models])
+            for a, b in zip(x, y, strict=True)
         ]  # (cluster, loss or right, point) each
     both = torch.stack(per_client)
     loss, right = both[:, :, 0], both[:, :, 1]
@@ -141,6 +145,15 @@ def score(work: Workload, models: list[nn.Module], x: Tensor, y: Tensor) -> Scor
     chosen = mean.argmin(1, keepdim=True)
     accuracy = None if work.outputs == 1 else float(right.gather(1, chosen).mean())
     return Score(float(loss.gather(1, chosen).mean()), accuracy)
+
+
+def _steady(model: nn.Module) -> nn.Module:
+    """As in training but for dropout: not all players have statistics of batch norm in common."""
+    model.train()
+    for layer in model.modules():
+        if isinstance(layer, nn.Dropout):
+            layer.eval()
+    return model
 
 
 def _losses(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ import torch
 
 from coterie.bench.entrants import entrants
 from coterie.bench.floor import Ceilings, ceilings, floor
-from coterie.bench.job import Conditions, Job
+from coterie.bench.job import Conditions, Job, Score
 from coterie.bench.provenance import provenance
 from coterie.bench.turns import Played, Tell, take_turns
 from coterie.bench.workloads import WORKLOADS, Workload
@@ -27,7 +27,7 @@ ACCURACY = 0.02  # how far shares of right points may be apart, where there is n
 def chosen(only: Sequence[str], device: str) -> dict[str, Workload]:
     """The workloads asked for; else all that suit the device."""
     for name in only:
-        require(name in WORKLOADS, "--only", name, f"one of {', '.join(map(repr, WORKLOADS))}")
+        require(name in WORKLOADS, "--only", name, f"one of {', '.join(WORKLOADS)}")
     if only:
         return {name: WORKLOADS[name] for name in only}
     return {name: work for name, work in WORKLOADS.items() if device != "cpu" or not work.cuda_only}
@@ -62,28 +62,35 @@ def play(
         played: dict[str, Played] = {}
         with tempfile.TemporaryDirectory(prefix="coterie-bench-", ignore_cleanup_errors=True) as folder:
             job = Job(work, Path(folder) / "job", conditions)
-            entered = entrants(work, conditions.device)
+            entered = entrants(work, conditions.device, conditions.threads)
             try:
                 take_turns(job, entered, pythons, repeats, partial(_tell_of, tell, name), played)
             finally:
-                report["workloads"][name] = {"settings": work.named(), "players": rows(work, played, limits)}
+                report["workloads"][name] = {
+                    "settings": work.named(),
+                    "start": asdict(job.start),
+                    "players": rows(work, job.start, played, limits),
+                }
 
 
 def _tell_of(tell: Tell, name: str, doing: str) -> None:
     tell(f"{name}: {doing}")
 
 
-def rows(work: Workload, played: dict[str, Played], limits: Ceilings | None = None) -> Report:
+def rows(work: Workload, start: Score, played: dict[str, Played], limits: Ceilings | None = None) -> Report:
     """A line for each player, compared with the first of them."""
     if not played:
         return {}
     usual = next(iter(played.values()))
     steps = work.steps or (median(usual.steps) if usual.steps else None)
     least = floor(work, limits) if limits and work.floor else None
-    return {name: _row(work, one, usual, steps, least) for name, one in played.items()}
+    return {
+        name: _row(one, usual, steps, least, differs(work, start, one.score, usual.score))
+        for name, one in played.items()
+    }
 
 
-def _row(work: Workload, one: Played, usual: Played, steps: float | None, least: float | None) -> Report:
+def _row(one: Played, usual: Played, steps: float | None, least: float | None, apart: str) -> Report:
     if one.skipped or not one.seconds:
         return {"skipped": one.skipped or "interrupted"}
     middle = median(one.seconds)
@@ -99,7 +106,7 @@ def _row(work: Workload, one: Played, usual: Played, steps: float | None, least:
         "versions": one.versions,
         "loss": one.score.loss if one.score else None,
         "accuracy": one.score.accuracy if one.score else None,
-        "differs": differs(work, one, usual),
+        "differs": apart,
     }
     if least is not None and steps is not None:
         row["share_of_floor"] = least * steps / middle
@@ -114,17 +121,15 @@ def _spread(seconds: list[float]) -> float:
     return (high - low) / median(seconds)
 
 
-def differs(work: Workload, one: Played, usual: Played) -> str:
-    """Where a model is not as good as the usual loop's (or is better), so that speeds cannot be compared."""
-    if one.score is None or usual.score is None:
+def differs(work: Workload, start: Score, mine: Score | None, usual: Score | None) -> str:
+    """Where a model has not learned what the usual loop's has, so that speeds cannot be compared."""
+    if mine is None or usual is None:
         return "not scored"
-    mine, theirs = one.score, usual.score
-    if mine.loss is None or theirs.loss is None:
-        assert mine.accuracy is not None
-        assert theirs.accuracy is not None
-        apart, allowed, what = abs(mine.accuracy - theirs.accuracy), ACCURACY, "accuracy"
-    else:
-        apart, allowed, what = abs(mine.loss - theirs.loss) / theirs.loss, work.tolerance, "training loss"
-    return (
-        "" if apart <= allowed else f"its {what} is {100 * apart:.0f} % off, more than {100 * allowed:.0f} %"
-    )
+    if mine.loss is not None and usual.loss is not None and start.loss is not None:
+        apart, allowed = abs(mine.loss - usual.loss) / abs(start.loss - usual.loss), work.tolerance
+        what = f"off by {100 * apart:.2g} % of the way from the start"
+        return "" if apart <= allowed else f"{what}, more than {100 * allowed:g} %"
+    assert mine.accuracy is not None
+    assert usual.accuracy is not None
+    apart = abs(mine.accuracy - usual.accuracy)
+    return "" if apart <= ACCURACY else f"off by {apart:.2g}, more than {ACCURACY}"

@@ -24,9 +24,9 @@ FLOOR = "of the floor"
 
 def lines(report: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
     """Each player's workload and cells; who did not play has its reason."""
-    for name, workload in report.get("workloads", {}).items():
+    for workload in report.get("workloads", {}).values():
         for player, row in workload["players"].items():
-            yield name, _cells(player, row)
+            yield workload["settings"]["title"], _cells(player, row)
 
 
 def _cells(player: str, row: dict[str, Any]) -> list[str]:
