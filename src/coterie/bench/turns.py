@@ -55,15 +55,18 @@ class Player:
         self._began = time.perf_counter()
         words = [python, "-m", f"players.{entrant.module}", str(folder), *filter(None, [entrant.variant])]
         with self._log.open("w") as log:
-            self._process = subprocess.Popen(
-                words,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                env=_environment(entrant, folder, threads),
-                start_new_session=True,  # Ctrl-C is for the match alone
-            )
+            try:
+                self._process = subprocess.Popen(
+                    words,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=log,
+                    text=True,
+                    env=_environment(entrant, folder, threads),
+                    start_new_session=True,  # Ctrl-C is for the match alone
+                )
+            except OSError as problem:
+                raise Missing(f"{python} cannot be run: {problem.strerror}") from None
         _limit_cores(self._process.pid, threads)
         try:
             self.played.versions = self._answer()["versions"]

@@ -51,7 +51,7 @@ class Workload:
 
 
 def _linear(title: str, clients: int) -> Workload:
-    return Workload(title, "fedavg", "linear", (10,), 1, clients, 150, 5, rate=0.002, tolerance=0.01)
+    return Workload(title, "fedavg", "linear", (10,), 1, clients, 150, 5, rate=0.002, tolerance=0.003)
 
 
 def _mlp(

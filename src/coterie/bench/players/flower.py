@@ -28,7 +28,8 @@ class InTurns(FedAvg):  # type: ignore[misc]
     """Flower's own strategy, waiting for its turn before each round. What is timed is all that a round does."""
 
     def __init__(self, talk: Talk):
-        super().__init__(fraction_train=1.0, fraction_evaluate=0.0)
+        everyone = talk.job["clients"]  # else it begins as soon as two have come
+        super().__init__(fraction_evaluate=0.0, min_train_nodes=everyone, min_available_nodes=everyone)
         self.talk, self.last = talk, ArrayRecord()
 
     def configure_train(self, *given: Any, **named: Any) -> Iterable[Message]:
@@ -40,6 +41,7 @@ class InTurns(FedAvg):  # type: ignore[misc]
         replies = list(replies)
         failed = [reply.error.reason for reply in replies if reply.has_error()]
         assert not failed, failed[0]
+        assert len(replies) == self.talk.job["clients"], f"{len(replies)} clients came"
         arrays, metrics = super().aggregate_train(server_round, replies)
         self.last = arrays
         self.talk.finish()
