@@ -22,7 +22,7 @@ from coterie.cli import main
 from coterie.errors import CoterieError, Interrupted
 
 TINY = Workload("tiny", "fedavg", "mlp", (5,), 3, 4, 20, 1, tolerance=0.2)
-CLUSTERED = replace(TINY, clients=8, clusters=2, share=0.8, tolerance=0.5)
+CLUSTERED = replace(TINY, clients=8, clusters=2, share=0.8, tolerance=0.1)
 START = Score(2.0, 0.1)
 
 

@@ -20,8 +20,9 @@ def provenance() -> dict[str, str]:
     changed = "COTERIE_COMMIT" not in os.environ and bool(_git("status", "--porcelain", "."))
     gpu = f", {torch.cuda.get_device_name()}" if torch.cuda.is_available() else ""
     words = [Path(word).name if word.startswith("/") else word for word in sys.argv]
+    starts = {"coterie": ["coterie"], "__main__.py": ["coterie"]}  # however it was started
     return {
-        "command": " ".join(words if words[0] == "coterie" else ["python", *words]),
+        "command": " ".join([*starts.get(words[0], ["python", words[0]]), *words[1:]]),
         "commit": commit + (" with changes" if changed else ""),
         "date": str(date.today()),
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, {platform.system()}{gpu}",

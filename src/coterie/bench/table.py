@@ -89,7 +89,7 @@ def origin(report: dict[str, Any]) -> list[str]:
     tf32 = ", tf32" if said["tf32"] else ""
     found = [
         f"{said['machine']}; {said['threads']} threads for every player, device {said['device']}{tf32}; median of "
-        f"{said['repeats']} rounds. {said['versions']}; {versions}. "
+        f"{said['repeats']} rounds. {said['versions']}{versions}. "
         f"Commit {said['commit'] or 'unknown'}, {said['date']}, `{said['command']}`."
     ]
     if "ceilings" in report:
@@ -107,4 +107,4 @@ def _versions(report: dict[str, Any]) -> str:
     for workload in report["workloads"].values():
         for row in workload["players"].values():
             found |= {name: number for name, number in row.get("versions", {}).items() if name != "Python"}
-    return ", ".join(f"{name} {number}" for name, number in sorted(found.items()) if name != "torch")
+    return "".join(f", {name} {number}" for name, number in sorted(found.items()) if name != "torch")

@@ -131,7 +131,8 @@ class Player:
 
 def _environment(entrant: Entrant, folder: Path, threads: int) -> dict[str, str]:
     """Where players are found, and how many threads each has."""
-    paths = [str(HERE), *([] if entrant.rival else [str(Path(coterie.__file__).parent.parent)])]
+    mine = [str(Path(coterie.__file__).parent.parent), os.environ.get("PYTHONPATH")]
+    paths = filter(None, [str(HERE), *([] if entrant.rival else mine)])
     own = {name: value.format(folder=folder) for name, value in entrant.environment.items()}
     alike = {name: str(threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
     return {**os.environ, **alike, **own, "PYTHONPATH": os.pathsep.join(paths), "PYTHONWARNINGS": "ignore"}

@@ -76,7 +76,7 @@ class Processes(Lean):
         self.pipes, self.workers = [], []
         for rank in range(number):
             mine, theirs = spawn.Pipe()
-            worker = spawn.Process(target=_work, args=(theirs, str(self.job.folder), rank))
+            worker = spawn.Process(target=_work, args=(theirs, str(self.job.folder), rank), daemon=True)
             worker.start()
             self.pipes.append(mine)
             self.workers.append(worker)
