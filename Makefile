@@ -1,4 +1,4 @@
-# `make run` shows what coterie does; `make test` checks it. Both set themselves up.
+# `make run` shows what coterie does, `make test` checks it, `make bench` measures it. All set themselves up.
 VENV := .venv
 BIN := $(VENV)/bin
 OUT ?= runs/two-labelings
@@ -25,9 +25,9 @@ test-slow: $(VENV)/.installed
 
 # Other simulators, each in a virtual environment of its own; one that cannot be installed is skipped.
 RIVALS := flower pfl fedjax
-flower_needs := torch==$(TORCH) numpy 'flwr[simulation]==1.41.*'
-pfl_needs := torch==$(TORCH) pfl
-fedjax_needs := fedjax 'jax<0.5' 'jaxlib<0.5'  # what it calls was taken out of jax since
+flower_needs = torch==$(TORCH) numpy 'flwr[simulation]==1.41.*'
+pfl_needs = torch==$(TORCH) pfl
+fedjax_needs = fedjax 'jax<0.5' 'jaxlib<0.5'  # what it calls was taken out of jax since
 
 $(RIVALS:%=.bench/%.tried): | $(VENV)/.installed
 	@echo "Setting up $(@:.tried=) (once) ..." && mkdir -p .bench
