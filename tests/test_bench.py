@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -16,6 +18,7 @@ from coterie.bench.entrants import ENTRANTS, Entrant, entrants, pythons
 from coterie.bench.floor import Ceilings, bytes_of_step, floor, flops_of_step
 from coterie.bench.job import Conditions, Job, Score
 from coterie.bench.table import markdown
+from coterie.bench.tree import MARK, PROC, members, peak_memory
 from coterie.bench.turns import Played, take_turns
 from coterie.bench.workloads import WORKLOADS, Workload
 from coterie.cli import main
@@ -50,6 +53,7 @@ def test_players_take_turns_and_who_is_absent_is_skipped_with_the_reason(tmp_pat
         assert row["client_steps_per_second"] == round(4 * 2 / row["seconds_a_round"])
         assert row["start_up_seconds"] > row["seconds_a_round"] > 0
         assert row["versions"]["torch"]
+        assert row["peak_memory_bytes"] > 10**8  # torch alone has more
 
 
 @pytest.mark.slow
@@ -189,6 +193,23 @@ def test_the_list_names_all(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "--list"]) == 0
     shown = capsys.readouterr().out
     assert [line.split(":")[0] for line in shown.splitlines()] == list(WORKLOADS)
+
+
+@pytest.mark.skipif(not PROC.exists(), reason="needs /proc")
+def test_processes_of_a_player_are_known_by_its_mark() -> None:
+    waits = "import time; print(1, flush=True); time.sleep(60)"
+    code = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {waits!r}])"
+    words, mark = [sys.executable, "-c", code], "of this test"
+    with subprocess.Popen(words, env={**os.environ, MARK: mark}, stdout=subprocess.PIPE) as started:
+        assert started.stdout is not None
+        started.stdout.readline()  # the second is there
+        found = members(mark)
+        assert started.pid in found
+        assert len(found) == 2
+        assert peak_memory(mark) > 10**6
+        for pid in found:
+            os.kill(pid, signal.SIGKILL)
+    assert members(mark) == []
 
 
 def test_coterie_loads_none_of_it_before_it_is_used() -> None:

@@ -1,41 +1,36 @@
-"""The memory of a process and all that it started."""
+"""The processes of a player: it, and all that it started. They are known by a mark in their environment."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-PROC = Path("/proc")
+MARK = "COTERIE_BENCH_PLAYER"
+PROC = Path("/proc")  # of Linux; elsewhere nothing is found
 
 
-def peak_memory(pid: int) -> int:
+def members(mark: str) -> list[int]:
+    """The processes alive now that have this mark; whoever they start inherits it."""
+    wanted = f"{MARK}={mark}".encode()
+    return [
+        int(folder.name) for folder in PROC.glob("[0-9]*") if wanted in _read(folder / "environ").split(b"\0")
+    ]
+
+
+def peak_memory(mark: str) -> int:
     """Bytes: the sum of what each of its processes alive now had at most. 0 where the system does not say.
 
     What processes share, such as libraries, counts in each of them.
     """
-    return sum(_most(one) for one in descendants(pid))
-
-
-def descendants(pid: int) -> list[int]:
-    """The process, what it started, what these started, and so on."""
-    children: dict[int, list[int]] = {}
-    for folder in PROC.glob("[0-9]*"):
-        parent = _field(folder / "status", "PPid")
-        if parent is not None:
-            children.setdefault(parent, []).append(int(folder.name))
-    found = [pid]
-    for one in found:  # grows while it is walked
-        found += children.get(one, [])
-    return found
+    return sum(_most(pid) for pid in members(mark))
 
 
 def _most(pid: int) -> int:
-    return 1024 * (_field(PROC / str(pid) / "status", "VmHWM") or 0)
+    lines = _read(PROC / str(pid) / "status").splitlines()
+    return 1024 * next((int(line.split()[1]) for line in lines if line.startswith(b"VmHWM:")), 0)
 
 
-def _field(path: Path, name: str) -> int | None:
+def _read(path: Path) -> bytes:
     try:
-        lines = path.read_text().splitlines()
-    except OSError:  # it has ended
-        return None
-    value = next((line.split()[1] for line in lines if line.startswith(name + ":")), None)
-    return None if value is None else int(value)
+        return path.read_bytes()
+    except OSError:  # it has ended, or is somebody else's
+        return b""

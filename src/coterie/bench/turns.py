@@ -19,7 +19,7 @@ from typing import Any
 import coterie
 from coterie.bench.entrants import Entrant
 from coterie.bench.job import Job, Score
-from coterie.bench.tree import descendants, peak_memory
+from coterie.bench.tree import MARK, members, peak_memory
 
 PATIENCE = 900.0  # seconds, for one answer
 HERE = Path(__file__).parent
@@ -52,6 +52,7 @@ class Player:
         folder, threads = job.folder, job.conditions.threads
         self.entrant, self.folder, self.played = entrant, folder, Played()
         self._log = folder / f"{entrant.module}-{entrant.variant}.log"
+        self._mark = str(self._log)
         self._began = time.perf_counter()
         words = [python, "-m", f"players.{entrant.module}", str(folder), *filter(None, [entrant.variant])]
         with self._log.open("w") as log:
@@ -62,7 +63,7 @@ class Player:
                     stdout=subprocess.PIPE,
                     stderr=log,
                     text=True,
-                    env=_environment(entrant, folder, threads),
+                    env={**_environment(entrant, folder, threads), MARK: self._mark},
                     start_new_session=True,  # Ctrl-C is for the match alone
                 )
             except OSError as problem:
@@ -82,7 +83,7 @@ class Player:
         else:
             self.played.seconds.append(answer["seconds"])
             self.played.steps += [] if answer["steps"] is None else [answer["steps"]]
-        self.played.memory = max(self.played.memory, peak_memory(self._process.pid))
+        self.played.memory = max(self.played.memory, peak_memory(self._mark))
 
     def hand_in(self) -> Path:
         self.played.device_memory = self._ask("end")["device_bytes"]
@@ -90,10 +91,10 @@ class Player:
 
     def stop(self, wait: float = 0.0) -> None:
         """Let it end by itself for so many seconds; then end it and all it started."""
-        started = descendants(self._process.pid)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout=wait)
-        for pid in started:
+        self._process.kill()
+        for pid in members(self._mark):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self._process.wait()
