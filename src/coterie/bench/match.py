@@ -98,7 +98,7 @@ def _row(one: Played, usual: Played, steps: float | None, least: float | None, a
         "seconds_a_round": middle,
         "spread": _spread(one.seconds),
         "all_seconds": [float(f"{s:.4g}") for s in one.seconds],
-        "client_steps_per_second": None if steps is None else round(steps / middle),
+        "client_steps_per_second": None if steps is None else steps / middle,
         "times_usual": median(usual.seconds) / middle if usual.seconds else None,
         "start_up_seconds": one.start_up,
         "peak_memory_bytes": one.memory or None,
