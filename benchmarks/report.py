@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
-import subprocess
-import sys
 from collections.abc import Callable, Iterable
-from datetime import date
 from pathlib import Path
 from typing import Any
 
-import torch
+from coterie.bench.provenance import provenance
 
-from coterie import __version__
+__all__ = ["Run", "play_seeds", "provenance", "write"]
 
 Run = dict[str, Any]
 
@@ -46,21 +41,3 @@ def play_seeds(
 def write(out: Path, report: Run) -> None:
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(json.dumps(report, indent=1) + "\n")
-
-
-def provenance() -> dict[str, str]:
-    """Where numbers come from. A copy without its repository names its commit in COTERIE_COMMIT."""
-    commit = os.environ.get("COTERIE_COMMIT") or _git("rev-parse", "--short", "HEAD")
-    changed = "COTERIE_COMMIT" not in os.environ and bool(_git("status", "--porcelain", "src"))
-    gpu = f", {torch.cuda.get_device_name()}" if torch.cuda.is_available() else ""
-    return {
-        "command": "python " + " ".join(Path(a).name if a.startswith("/") else a for a in sys.argv),
-        "commit": commit + (" with changes" if changed else ""),
-        "date": str(date.today()),
-        "machine": f"{platform.machine()}, {torch.get_num_threads()} threads, {platform.system()}{gpu}",
-        "versions": f"coterie {__version__}, torch {torch.__version__}, Python {platform.python_version()}",
-    }
-
-
-def _git(*words: str) -> str:
-    return subprocess.run(["git", *words], capture_output=True, text=True, check=False).stdout.strip()

@@ -1,14 +1,19 @@
-"""Writes docs/algorithms.md and docs/settings.md from the code itself: `python docs/build.py`."""
+"""Writes docs/algorithms.md and docs/settings.md from the code, and the tables of docs/speed.md from result files:
+`python docs/build.py`.
+"""
 
 from __future__ import annotations
 
 import inspect
+import json
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from coterie import ALGORITHMS, Algorithm, Choosing, Graph, Participation, Privacy, Training
+from coterie.bench.table import markdown
 from coterie.data import Deal
 from coterie.data.named import DEALT
 from coterie.experiment import SOURCES, _File
@@ -164,8 +169,26 @@ def settings() -> str:
     return "\n".join(parts)
 
 
-PAGES = {"algorithms.md": algorithms, "settings.md": settings}
+HERE = Path(__file__).parent
+RESULTS = re.compile(r"(<!-- results:.*?-->\n).*?(<!-- end of results -->)", re.DOTALL)
+
+
+def speed() -> str:
+    """The page as it is, with the tables of the result files that there are."""
+    files = sorted((HERE.parent / "benchmarks" / "results").glob("speed*.json"))
+    parts = [_measured(file) for file in files] or ["No result file is committed yet.\n"]
+    page = (HERE / "speed.md").read_text(encoding="utf-8")
+    return RESULTS.sub(lambda found: found[1] + "\n" + "\n".join(parts) + "\n" + found[2], page)
+
+
+def _measured(file: Path) -> str:
+    report = json.loads(file.read_text(encoding="utf-8"))
+    where = f"[{file.name}](../benchmarks/results/{file.name})"
+    return "\n".join([f"From {where}:", "", *markdown(report), ""])
+
+
+PAGES = {"algorithms.md": algorithms, "settings.md": settings, "speed.md": speed}
 
 if __name__ == "__main__":
     for name, page in PAGES.items():
-        Path(__file__).with_name(name).write_text(page())
+        (HERE / name).write_text(page(), encoding="utf-8")

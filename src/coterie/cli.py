@@ -1,4 +1,4 @@
-"""The command line: run, resume, choose-clusters, compare, algorithms, cluster, onboard, data."""
+"""The command line: run, resume, choose-clusters, compare, algorithms, cluster, onboard, data, bench."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from coterie import __version__, cli_data, clustering_files, memory, onboarding, table, toml, tried
+from coterie import __version__, cli_bench, cli_data, clustering_files, memory, onboarding, table, toml, tried
 from coterie.algorithms import ALGORITHMS
 from coterie.choice import forget
 from coterie.choose import check_clustered, is_clustered
@@ -38,6 +38,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(cli_data.app, name="data")
+app.command()(cli_bench.bench)
 
 WRONG, INTERRUPTED = 2, 130
 WIDE = 200  # columns, where there is no terminal to fit into

@@ -1,0 +1,36 @@
+"""The processes of a player: it, and all that it started. They are known by a mark in their environment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+MARK = "COTERIE_BENCH_PLAYER"
+PROC = Path("/proc")  # of Linux; elsewhere nothing is found
+
+
+def members(mark: str) -> list[int]:
+    """The processes alive now that have this mark; whoever they start inherits it."""
+    wanted = f"{MARK}={mark}".encode()
+    return [
+        int(folder.name) for folder in PROC.glob("[0-9]*") if wanted in _read(folder / "environ").split(b"\0")
+    ]
+
+
+def peak_memory(mark: str) -> int:
+    """Bytes: the sum of what each of its processes alive now had at most. 0 where the system does not say.
+
+    What processes share, such as libraries, counts in each of them.
+    """
+    return sum(_most(pid) for pid in members(mark))
+
+
+def _most(pid: int) -> int:
+    lines = _read(PROC / str(pid) / "status").splitlines()
+    return 1024 * next((int(line.split()[1]) for line in lines if line.startswith(b"VmHWM:")), 0)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:  # it has ended, or is somebody else's
+        return b""
