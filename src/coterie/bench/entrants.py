@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import sys
 from collections.abc import Mapping
@@ -11,7 +10,6 @@ from pathlib import Path
 
 from coterie.bench.workloads import Workload
 from coterie.errors import CoterieError
-from coterie.simulate import Simulation
 
 VARIABLE = "COTERIE_BENCH_"  # and a rival's name: the Python that has it
 CLUSTERED = ("ifca", "fedsoft", "fedspd")
@@ -60,13 +58,12 @@ RIVALS = tuple(sorted({e.rival for e in ENTRANTS if e.rival}))
 
 def entrants(work: Workload, device: str, threads: int) -> list[Entrant]:
     """Those who play it. The first is what others are compared with."""
-    compiles = "compile" in inspect.signature(Simulation).parameters
     return [
         e
         for e in ENTRANTS
         if work.algorithm in e.plays
         and not (e.cpu_only and device != "cpu")
-        and (compiles or e.variant != "eager")
+        and not (work.floor and e.module != "ours")  # loops would take minutes
         and (threads > 1 or e.variant != "processes")
     ]
 

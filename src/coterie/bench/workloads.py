@@ -64,14 +64,21 @@ def _mlp(
     )
 
 
-def _letters(title: str, clients: int, **other: Any) -> Workload:
+def _letters(title: str, clients: int, points: int = 50, **other: Any) -> Workload:
     """FedSoft's model of letters."""
-    return Workload(title, "fedavg", "fedsoft_letters", (1, 28, 28), 26, clients, 50, 1, rate=0.1, **other)
+    return Workload(
+        title, "fedavg", "fedsoft_letters", (1, 28, 28), 26, clients, points, 1, rate=0.1, **other
+    )
 
 
 def _cifar(title: str, clients: int, **other: Any) -> Workload:
     """FedSPD's model of CIFAR, with batch norm."""
     return Workload(title, "fedavg", "fedspd_cifar", (3, 32, 32), 10, clients, 20, 1, **other)
+
+
+def _small(title: str, model: str, clients: int, points: int = 50, **other: Any) -> Workload:
+    shape = (3, 32, 32) if model == "small_cifar_cnn" else (1, 28, 28)
+    return Workload(title, "fedavg", f"coterie.bench.models:{model}", shape, 10, clients, points, 1, **other)
 
 
 def _kfed(title: str) -> Workload:
@@ -90,8 +97,13 @@ WORKLOADS = {
     "fedsoft": _mlp("FedSoft, S = 2, MLP", "fedsoft", clusters=2, share=0.7, settings=_FEDSOFT),
     "fedspd": _mlp("FedSPD, N = 100, MLP", "fedspd", clusters=2, share=0.7, degree=6.0),
     "kfed": _kfed("k-FED, d = 100, k = 64"),
-    "cnn-100": _letters("CNN, 100 clients", 100, cuda_only=True),
+    "small-cnn": _small("small CNN, 20 clients", "small_cnn", 20),
+    "small-cifar": _small("small CIFAR CNN, 20 clients", "small_cifar_cnn", 20),
+    "cnn-100": _letters("CNN, 100 clients", 100, 150, cuda_only=True),
     "cifar-100": _cifar("CIFAR CNN, 100 clients", 100, cuda_only=True),
-    "mlp-1000": _mlp("MLP, 1000 clients", "fedavg", 1000, 50, cuda_only=True, floor=True),
-    "cnn-1000": _letters("CNN, 1000 clients", 1000, cuda_only=True, floor=True),
+    "small-cnn-100": _small("small CNN, 100 clients", "small_cnn", 100, 150, cuda_only=True),
+    "small-cifar-100": _small("small CIFAR CNN, 100 clients", "small_cifar_cnn", 100, 150, cuda_only=True),
+    "mlp-1000": _mlp("MLP, 1000 clients", "fedavg", 1000, epochs=5, cuda_only=True, floor=True),
+    "cnn-1000": _letters("CNN, 1000 clients", 1000, 150, cuda_only=True, floor=True),
+    "small-cnn-1000": _small("small CNN, 1000 clients", "small_cnn", 1000, 150, cuda_only=True, floor=True),
 }

@@ -27,14 +27,14 @@ class Ours:
         topology = Server() if job["degree"] is None else Graph(degree=job["degree"])
         training = Training(rate=job["rate"], batch=job["batch"], epochs=job["epochs"])
         stage = Stage(self._algorithm(job), 1000, training, topology)
-        compiling: dict[str, Any] = {"compile": False} if talk.variant == "eager" else {}
         self.simulation = Simulation(
             lambda: torch_job.models(talk.job)[0].cpu(),
             clients,
             Stages((stage,)),
             seed=job["seed"],
             device=torch.device(job["device"]),
-            **compiling,
+            compile=talk.variant != "eager",
+            tf32=job["tf32"],
         )
         self.rows, centers = self.simulation.network.rows, self.simulation.state.centers
         centers.copy_(torch.stack([self.rows.row_of(model) for model in start]).to(centers))
