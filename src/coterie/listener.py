@@ -169,6 +169,6 @@ class Heard:
 
 
 def by_cluster(rows: Tensor, share: Tensor) -> Iterator[Tensor]:
-    """For each cluster of `share` (any, cluster) rows (letter, width): the same, or its own of (letter, cluster, width)."""
+    """For each cluster of `share` (any, cluster) the rows (letter, width), which may be the same for all."""
     for s in range(share.shape[1]):
         yield rows if rows.dim() == 2 else rows[:, s].contiguous()
