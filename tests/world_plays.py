@@ -29,38 +29,48 @@ def clients() -> Federation:
     return regressions(clients=13, pattern="10:90", sizes=(15, 40), separation=166.0, test_points=5, seed=7)
 
 
+def stage(name: str, rounds: int = 3, **how: Any) -> Stage:
+    return Stage(algorithm(name), rounds, **{"training": TRAINING, **how})
+
+
 def plays() -> dict[str, Stages]:
-    """Every algorithm everywhere, all or some heard; and each way of beginning, selecting and ending."""
+    """One for each way of combining, and for each way of beginning, selecting and ending."""
+    graph, fast = Graph("erdos-renyi", degree=4.0, rewire=0.1), Training(rate=0.05, batch=10, epochs=2)
+    splitting = replace(algorithm("CFL"), first_split=1, stationary=1e3, restless=1e-3)  # type: ignore[call-arg]
+    aligned = replace(algorithm("FedSPD"), align=True)  # type: ignore[call-arg]
+    by_loss = Participation(0.4, absent=0.2, select="loss-per-cluster", candidates=8, clusters=3)
+    one = Participation(0.1)  # of 13 clients, so that a process has none
+    some = {
+        "FedAvg of one client": stage("FedAvg", participation=one),
+        "FedAvg private": stage("FedAvg", privacy=Privacy(clip=0.1, noise=0.5)),
+        "IFCA": stage("IFCA"),
+        "FedEM": stage("FedEM"),
+        "FedSoft": stage("FedSoft", participation=Participation(**LOSSY)),
+        "FedSoft selected": stage("FedSoft", participation=by_loss),
+        "pFedMe": stage("pFedMe"),
+        "Local": stage("Local", participation=one),
+        "WeCFL": stage("WeCFL"),
+        "OneShot": stage("OneShot", participation=Participation(**LOSSY)),
+        "CFL": Stage(splitting, 3, fast),
+        "FedSPD": stage("FedSPD", topology=graph, participation=Participation(**LOSSY)),
+        "FedSPD aligned": Stage(aligned, 3, fast, graph),
+    }
+    last = stage("FedSPD", 2, topology=graph)
+    return {
+        **{name: Stages((one,)) for name, one in some.items()},
+        "IFCA in three tries": stage("IFCA", 2, tries=3).then(stage("IFCA", 2)),
+        "WeCFL until separated": stage("WeCFL", 8, training=fast, until="separated").then(last),
+    }
+
+
+def all_plays() -> dict[str, Stages]:
+    """Every algorithm everywhere; all, some or hardly any are heard."""
     found: dict[str, Stages] = {}
-    places = {"server": Server(), "graph": Graph("erdos-renyi", degree=4.0, rewire=0.1)}
-    parts = {
-        "all": Participation(),
-        "lossy": Participation(**LOSSY),
-        "few": Participation(0.1),
-    }  # few: one client, so a process has none
+    places = {"server": Server(), "graph": Graph("erdos-renyi", degree=4.0)}
     for name, place in CASES:
-        for how, part in parts.items():
-            found[f"{name} {place} {how}"] = Stages(
-                (Stage(algorithm(name), 3, TRAINING, places[place], part),)
-            )
-    for select in ("size", "loss", "loss-per-cluster"):
-        part = Participation(0.4, absent=0.2, select=select)  # type: ignore[arg-type]
-        found[f"FedSoft by {select}"] = Stages(
-            (Stage(algorithm("FedSoft"), 4, TRAINING, participation=part),)
-        )
-    fast = Training(rate=0.05, batch=10, epochs=2)
-    for name in ("WeCFL", "FedSoft"):
-        first = Stage(algorithm(name), 8, fast, until="separated")
-        found[f"{name} until separated"] = first.then(Stage(algorithm("FedSPD"), 2, fast, places["graph"]))
-    found["IFCA several tries"] = Stage(algorithm("IFCA"), 2, TRAINING, tries=3).then(
-        Stage(algorithm("IFCA"), 2, TRAINING)
-    )
-    found["CFL splits"] = Stages(
-        (Stage(replace(algorithm("CFL"), first_split=1, stationary=1e3, restless=1e-3), 3, fast),)  # type: ignore[call-arg]
-    )
-    found["FedSPD aligned"] = Stages((Stage(replace(algorithm("FedSPD"), align=True), 3, fast),))  # type: ignore[call-arg]
-    private = Privacy(clip=0.1, noise=0.5)
-    found["FedAvg private"] = Stages((Stage(algorithm("FedAvg"), 3, TRAINING, privacy=private),))
+        for how, part in {"all": {}, "lossy": LOSSY, "few": {"fraction": 0.1}}.items():
+            one = stage(name, topology=places[place], participation=Participation(**part))
+            found[f"{name} {place} {how}"] = Stages((one,))
     return found
 
 
@@ -100,7 +110,7 @@ def play(plan: Stages, counted: Counted | None = None) -> tuple[dict[str, Tensor
     return tensors, said | (numbers if counted is not None else {})
 
 
-def count(world: World) -> Counted:
+def count() -> Counted:
     """From now on."""
     counted, gather, reduce = Counted(), World.gather, World._reduced
 
@@ -117,8 +127,8 @@ def count(world: World) -> Counted:
 
 
 if __name__ == "__main__":
-    folder, counted = Path(sys.argv[1]), count(here())
-    for name, plan in plays().items():
+    folder, counted = Path(sys.argv[1]), count()
+    for name, plan in (plays() if sys.argv[2] == "some" else all_plays()).items():
         tensors, said = play(plan, counted)
         if here().first:
             save_file({n: t.contiguous() for n, t in tensors.items()}, folder / f"{name}.safetensors")

@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from coterie.cohort import Cohort, Memory, Moment, Personal
-from coterie.errors import CoterieError
 from coterie.privacy import MODELS
 from coterie.selection import Answer
 from coterie.wire import Fields, Mail
@@ -69,11 +68,7 @@ class Sharded:
     """The clients of all processes, of which the cohort is this one's."""
 
     def __init__(self, cohort: Cohort, world: World):
-        if len(cohort) < world.size:
-            raise CoterieError(
-                f"{len(cohort)} clients cannot be dealt out among {world.size} processes; allowed are as many processes "
-                "as clients, or fewer"
-            )
+        world.check(len(cohort))
         self.world, self.owner = world, dealt(cohort.sizes, world.size)
         self.own = (self.owner == world.rank).nonzero()[:, 0]
         self.place = torch.full_like(self.owner, -1)  # (client,) where it lies in the cohort

@@ -28,8 +28,8 @@ WAIT = timedelta(minutes=30)  # for a process that says nothing; one whose conne
 CHUNK = 16 * 2**20  # bytes of rows that a process sends at a time
 
 
-class Lost(CoterieError):
-    """Another process of this run is gone."""
+class Lost(Exception):
+    """Another process of this run is gone. Nothing that the user set is wrong, so it is no CoterieError."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,13 @@ class World:
         torch.cuda.set_device(device)
         return device
 
+    def check(self, clients: int) -> None:
+        if clients < self.size:
+            raise CoterieError(
+                f"{clients} clients cannot be dealt out among {self.size} processes; allowed are no more "
+                "processes than clients"
+            )
+
     # small things
 
     def all(self, work: Callable[[], T]) -> list[T]:
@@ -68,8 +75,6 @@ class World:
         try:
             made = work()
         except (CoterieError, OSError) as met:
-            if isinstance(met, Lost):
-                raise
             problem = met
         found: list[Any] = [None] * self.size
         with _missing():
