@@ -8,7 +8,7 @@ graph. Everything else that a listener knows is per client, client axis first, i
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -147,6 +147,11 @@ class Heard:
             for one, of_cluster in zip(share.T, by_cluster(rows, share), strict=True)
         ]
         return torch.stack(parts, 1)
+
+    def decided(self, how: Callable[[], Tensor]) -> Tensor:
+        """What listeners find out with much work: by one process, and the same for all."""
+        found = self.mail.world.by_first(lambda: how().cpu())
+        return found.to(self.mail.clients.device)
 
     def own(self, values: Tensor) -> Tensor:
         """(listener, ...) of values (letter, ...) those of the listener's own letter; 0 where it told none."""
