@@ -47,17 +47,17 @@ def federation(inputs: int, classes: int, clients: int) -> Federation:
     return Federation(tuple(map(str, range(clients))), Points.of(each), task=task, n_outputs=classes)
 
 
-def compared(name: str, repeats: int, with_threads: bool) -> dict[str, Any]:
+def compared(name: str, repeats: int, with_threads: bool, device: torch.device) -> dict[str, Any]:
     which, model, inputs, classes, clients, rate = WORKLOADS[name]
     algorithm, topology = ALGORITHMS[which]
     stages = Stages((Stage(algorithm, 1000, Training(rate=rate, batch=10, epochs=5), topology),))
     settings = {"hidden": (200,)} if model == "mlp" else {}
     data, maker = federation(inputs, classes, clients), build(model, (inputs,), classes, **settings)
-    world, cpu = here(), torch.device("cpu")
+    world = here()
     ways = {"one process": (ALONE, 1), f"{world.size} processes": (world, 1)}
     if with_threads:
         ways[f"one process, {world.size} threads"] = (ALONE, world.size)
-    runs = {way: Simulation(maker, data, stages, device=cpu, world=of) for way, (of, _) in ways.items()}
+    runs = {way: Simulation(maker, data, stages, device=device, world=of) for way, (of, _) in ways.items()}
     seconds: dict[str, list[float]] = {way: [] for way in ways}
     for turn in range(repeats + 1):
         for way, (of, threads) in ways.items():
@@ -66,6 +66,8 @@ def compared(name: str, repeats: int, with_threads: bool) -> dict[str, Any]:
             began = time.perf_counter()
             if of is world or world.first:
                 runs[way].step()
+            if device.type == "cuda":
+                torch.cuda.synchronize()
             world.all(lambda: None)
             if turn:  # the first is to warm up
                 seconds[way].append(time.perf_counter() - began)
@@ -88,11 +90,12 @@ def main() -> None:
     parser.add_argument("--only", choices=WORKLOADS, action="append")
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--threads", action="store_true", help="also one process with as many threads")
+    parser.add_argument("--device", default="cpu")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     found = {}
     for name in options.only or WORKLOADS:
-        found[name] = compared(name, options.repeats, options.threads)
+        found[name] = compared(name, options.repeats, options.threads, torch.device(options.device))
         if here().first:
             print(name, {way: one["speed_up"] for way, one in found[name].items()}, flush=True)
     if options.out and here().first:

@@ -54,14 +54,13 @@ class Together:
 
 def dealt(sizes: Tensor, processes: int) -> Tensor:
     """(client,) the process that computes each: the largest first, each to the one with the least work so far."""
-    owner = torch.zeros_like(sizes)
-    work = [(0, process) for process in range(processes)]
     points: list[int] = sizes.tolist()
+    owner = [0] * len(points)
+    work = [(0, process) for process in range(processes)]
     for client in sorted(range(len(points)), key=lambda i: -points[i]):
-        least, process = heapq.heappop(work)
-        owner[client] = process
-        heapq.heappush(work, (least + points[client], process))
-    return owner
+        least, owner[client] = heapq.heappop(work)
+        heapq.heappush(work, (least + points[client], owner[client]))
+    return torch.tensor(owner, device=sizes.device)
 
 
 class Sharded:
