@@ -2,7 +2,9 @@
 
 The same run in one process and dealt out among all of them, with one thread in each; with `--threads` also in one
 process that has as many threads. They take turns, round by round, while the others wait, so that a busy machine is busy
-for all. What counts is the ratio. All must come to the same centers.
+for all. What counts is the ratio. On a machine that others use too, the ratio of wall times says little: two processes
+get less of each core than one of its core. So processor time is given beside it, that of the process that has most: the
+ratio that cores of one's own would give, but for the time that messages take. All must come to the same centers.
 """
 
 from __future__ import annotations
@@ -59,19 +61,21 @@ def compared(name: str, repeats: int, with_threads: bool, device: torch.device) 
         ways[f"one process, {world.size} threads"] = (ALONE, world.size)
     runs = {way: Simulation(maker, data, stages, device=device, world=of) for way, (of, _) in ways.items()}
     seconds: dict[str, list[float]] = {way: [] for way in ways}
+    busy: dict[str, list[float]] = {way: [] for way in ways}
     for turn in range(repeats + 1):
         for way, (of, threads) in ways.items():
             torch.set_num_threads(threads)
             world.all(lambda: None)  # all are here, and nobody works
-            began = time.perf_counter()
+            began, worked = time.perf_counter(), time.process_time()
             if of is world or world.first:
                 runs[way].step()
             if device.type == "cuda":
                 torch.cuda.synchronize()
-            world.all(lambda: None)
+            own = time.process_time() - worked
+            most = max(world.all(lambda: own))  # noqa: B023
             if turn:  # the first is to warm up
                 seconds[way].append(time.perf_counter() - began)
-    alone = seconds["one process"]
+                busy[way].append(most)
     centers = runs["one process"].state.centers
     return {
         way: {
@@ -97,7 +101,11 @@ def main() -> None:
     for name in options.only or WORKLOADS:
         found[name] = compared(name, options.repeats, options.threads, torch.device(options.device))
         if here().first:
-            print(name, {way: one["speed_up"] for way, one in found[name].items()}, flush=True)
+            print(
+                name,
+                {w: (one["speed_up"], one["processor_speed_up"]) for w, one in found[name].items()},
+                flush=True,
+            )
     if options.out and here().first:
         source = provenance()
         launch = f"torchrun --standalone --nproc-per-node {here().size}"
