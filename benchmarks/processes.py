@@ -79,14 +79,19 @@ def compared(name: str, repeats: int, with_threads: bool, device: torch.device) 
     centers = runs["one process"].state.centers
     return {
         way: {
-            "seconds_a_round": [round(s, 4) for s in each],
-            "speed_up": round(median(a / b for a, b in zip(alone, each, strict=True)), 2),
-            "centers_differ_by": float((runs[way].state.centers - centers).abs().max())
-            if world.first
-            else 0.0,
+            "seconds_a_round": [round(s, 4) for s in seconds[way]],
+            "processor_seconds_a_round": [round(s, 4) for s in busy[way]],
+            "speed_up": _ratio(seconds["one process"], seconds[way]),
+            "processor_speed_up": _ratio(busy["one process"], busy[way]),
+            "centers_differ_by": float((runs[way].state.centers - centers).abs().max()),
         }
-        for way, each in seconds.items()
+        for way in ways
     }
+
+
+def _ratio(alone: list[float], other: list[float]) -> float:
+    """The median over turns."""
+    return round(median(a / b for a, b in zip(alone, other, strict=True)), 2)
 
 
 def main() -> None:
