@@ -114,9 +114,9 @@ def count() -> Counted:
     """From now on."""
     counted, gather, reduce = Counted(), World.gather, World._reduced
 
-    def gathering(self: World, rows: Tensor, owner: Tensor) -> Tensor:
+    def gathering(self: World, rows: Tensor, owner: Tensor, only_first: bool = False) -> Tensor:
         counted.fetched += 1
-        return gather(self, rows, owner)
+        return gather(self, rows, owner, only_first)
 
     def reducing(self: World, part: Tensor, how: Any) -> Tensor:
         counted.added += 1

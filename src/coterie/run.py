@@ -250,7 +250,7 @@ class Journal:
         if store is None:
             return
         world.by_first(lambda: store.open(experiment, resume))
-        saved = store.checkpoint()
+        saved = world.agree(store.checkpoint)
         seen: list[dict[str, int] | None] = world.all(lambda: None if saved is None else saved[1])
         if any(one != seen[0] for one in seen):
             raise CoterieError(

@@ -30,7 +30,7 @@ class Clients(Protocol):
 
 @dataclass
 class Together:
-    """Clients computed as one cohort. (What is here of all clients is that of some in `Sharded`.)"""
+    """Clients computed as one cohort: all of them here."""
 
     cohort: Cohort
 
@@ -93,7 +93,7 @@ class Sharded:
             told = answer(self.of_these(mine).when(moment), mine)
             rows.update({n: t for n, t in told.items() if n in MODELS})
             narrow = {n: t.cpu().numpy() for n, t in told.items() if n not in MODELS}
-            return narrow, {n: t[:0].cpu() for n, t in rows.items()}
+            return narrow, {n: none_like(t) for n, t in rows.items()}
 
         found = [one for one in self.world.all(work) if one is not None]
         device = offer.clients.device
@@ -119,24 +119,27 @@ class Sharded:
         """Everybody's models; where each process shows all its clients the same, they are not copied."""
         rows, n = personal.rows, len(self.owner)
         if all(self.world.all(lambda: len(rows) > 1 and rows.stride(0) == 0)):
-            shown: Tensor = rows[:1].expand(
-                n, *rows.shape[1:]
-            )  # a server's centers, which all processes have
+            shown = rows[:1].expand(n, *rows.shape[1:])  # a server's centers: all processes have them
             return Personal(shown, self.of_all(personal.weights))
         return Personal(self.world.gather(rows, self.owner), self.of_all(personal.weights))
 
     def memory_of_all(self, memory: Memory) -> Memory:
-        """Every client's memory; names that a process does not have are nothing that its clients know."""
+        """Every client's memory, in the first process, which saves it. A name not known here is nothing to clients here."""
         whole = Memory(len(self.owner))
-        shapes = self.world.all(lambda: {n: t[:0].cpu() for n, t in memory.values.items()})
+        shapes = self.world.all(lambda: {n: none_like(t) for n, t in memory.values.items()})
         for name, none in sorted({n: t for each in shapes for n, t in each.items()}.items()):
             values, known = memory.values.get(name), memory.known.get(name)
             if values is None or known is None:
                 values = none.new_zeros(len(self.own), *none.shape[1:]).to(self.owner.device)
                 known = torch.zeros(len(self.own), dtype=torch.bool, device=self.owner.device)
-            whole.values[name] = self.world.gather(values, self.owner)
+            whole.values[name] = self.world.gather(values, self.owner, only_first=True)
             whole.known[name] = self.of_all(known)
         return whole
+
+
+def none_like(rows: Tensor) -> Tensor:
+    """No rows, but of this kind; a slice of the rows would take them all along in a message."""
+    return torch.empty(0, *rows.shape[1:], dtype=rows.dtype)
 
 
 def in_order(parts: list[Any], owner: Tensor) -> Tensor:
@@ -199,9 +202,8 @@ class Spread(Mail):
 
     @property
     def letter_bytes(self) -> int:
-        return sum(t[0].numel() * t.element_size() for t in self.narrow.values()) + sum(
-            t.shape[1:].numel() * t.element_size() for t in self.rows.values()
-        )
+        told = (*self.narrow.values(), *self.rows.values())
+        return sum(t.shape[1:].numel() * t.element_size() for t in told) if len(self) else 0
 
     def held(self, name: str) -> tuple[Tensor, Tensor]:
         letters = self._here()

@@ -115,23 +115,25 @@ class World:
             dist.all_reduce(whole, how)
         return whole.to(part.device)
 
-    def gather(self, rows: Tensor, owner: Tensor) -> Tensor:
+    def gather(self, rows: Tensor, owner: Tensor, only_first: bool = False) -> Tensor:
         """(row, ...) all rows in their order, from those of each process; owner (row,) says whose each is.
 
-        In chunks, so that no process has more than the whole and a little.
+        In chunks, so that no process has more than the whole and a little; or the first alone, and the others none.
         """
         if self.size == 1:
             return rows
         order = torch.argsort(owner, stable=True)
         places = torch.split(order, torch.bincount(owner, minlength=self.size).tolist())
-        whole = rows.new_empty(len(owner), *rows.shape[1:])
+        wanted = self.first or not only_first
+        whole = rows.new_empty(len(owner) if wanted else 0, *rows.shape[1:])
         some = max(1, CHUNK // max(1, rows.shape[1:].numel() * rows.element_size()))
         for begin in range(0, max(map(len, places)), some):
             length = min(some, max(map(len, places)) - begin)
             sent = rows.new_zeros(length, *rows.shape[1:])
             part = rows[begin : begin + length]
             sent[: len(part)] = part
-            for at, got in zip(places, self._gathered(sent), strict=True):
+            found = self._gathered(sent)
+            for at, got in zip(places, found, strict=True) if wanted else ():
                 at = at[begin : begin + length]
                 whole[at] = got[: len(at)]
         return whole
