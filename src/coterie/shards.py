@@ -124,7 +124,7 @@ class Sharded:
         return Personal(self.world.gather(rows, self.owner), self.of_all(personal.weights))
 
     def memory_of_all(self, memory: Memory) -> Memory:
-        """Every client's memory, in the first process, which saves it. A name not known here is nothing to clients here."""
+        """Every client's memory, in the first process, which saves it. Clients know nothing of a name not here."""
         whole = Memory(len(self.owner))
         shapes = self.world.all(lambda: {n: none_like(t) for n, t in memory.values.items()})
         for name, none in sorted({n: t for each in shapes for n, t in each.items()}.items()):
