@@ -23,7 +23,7 @@ from coterie import IFCA, FedAvg, Federation, FedSPD, Graph, Server, Stage, Stag
 from coterie.federation import Points
 from coterie.models import build
 from coterie.simulate import Simulation
-from coterie.world import ALONE, here, leave
+from coterie.world import ALONE, here, wait_for_all
 
 ALGORITHMS = {
     "FedAvg": (FedAvg(), Server()),
@@ -117,7 +117,7 @@ def main() -> None:
         source["command"] = source["command"].replace("python", launch, 1)
         source["machine"] += f", {os.cpu_count()} cores, load {os.getloadavg()[1]:.1f} (of others too)"
         write(options.out, {"provenance": source, "workloads": found})
-    leave()
+    wait_for_all()
 
 
 if __name__ == "__main__":

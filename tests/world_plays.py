@@ -18,7 +18,7 @@ from coterie.observer import Observer
 from coterie.privacy import Privacy
 from coterie.run import Journal
 from coterie.simulate import Simulation
-from coterie.world import World, here
+from coterie.world import World, here, wait_for_all
 from tests.test_contracts import CASES, TRAINING, algorithm, linear
 
 F64 = torch.float64
@@ -133,3 +133,4 @@ if __name__ == "__main__":
         if here().first:
             save_file({n: t.contiguous() for n, t in tensors.items()}, folder / f"{name}.safetensors")
             (folder / f"{name}.json").write_text(json.dumps(said))
+    wait_for_all()

@@ -31,7 +31,7 @@ from coterie.settings import Section, choose, saying
 from coterie.settle import choose_number, place, settle, show
 from coterie.stages import Course
 from coterie.store import Store, make_folder, write_whole
-from coterie.world import Lost, here, is_first, launched, leave
+from coterie.world import Lost, here, is_first, launched, wait_for_all
 
 app = typer.Typer(
     help="Clustered and personalised federated learning.",
@@ -56,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = app(args=None if argv is None else list(argv), prog_name="coterie", standalone_mode=False)
         if code == INTERRUPTED:  # typer's own answer to Ctrl-C
             raise KeyboardInterrupt
-        leave()
+        wait_for_all()
         return code if isinstance(code, int) else 0
     except Interrupted as stopped:
         _say(str(stopped))

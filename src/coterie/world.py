@@ -6,9 +6,10 @@ know is the same in all of them, and clients are dealt out among them (shards.py
 
 from __future__ import annotations
 
+import atexit
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cache
@@ -199,10 +200,11 @@ def here() -> World:
             world_size=size,
             timeout=WAIT,
         )
+    atexit.register(dist.destroy_process_group)  # its threads abort a process that ends before them
     return World(rank, size, nccl, PrefixStore("coterie", store))
 
 
-def leave() -> None:
-    """At the end, when all are done."""
-    if dist.is_available() and dist.is_initialized():
-        dist.destroy_process_group()
+def wait_for_all() -> None:
+    """At the end: nobody leaves while another still reads what was sent last."""
+    with suppress(Lost):
+        here().all(lambda: None)
