@@ -81,6 +81,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _refuse(message: str) -> int:
     _say(" ".join(message.split()))
+    wait_for_all(message)
     return WRONG
 
 
@@ -136,7 +137,7 @@ def run(
 ) -> int:
     """Run an experiment."""
     use(data_dir)
-    asked = load(experiment, set_ or (), seed)
+    asked = here().agree(lambda: load(experiment, set_ or (), seed))
     folder = out or Path("runs") / f"{asked.name}-{asked.seed}"
     prepared, text = here().agree(lambda: (asked.prepare(), asked.resolved()))
     here().by_first(lambda: _begin(asked, folder, again, text))

@@ -204,7 +204,13 @@ def here() -> World:
     return World(rank, size, nccl, PrefixStore("coterie", store))
 
 
-def wait_for_all() -> None:
-    """At the end: nobody leaves while another still reads what was sent last."""
-    with suppress(Lost):
-        here().all(lambda: None)
+def wait_for_all(reason: str | None = None) -> None:
+    """At the end: nobody leaves while another still reads, or has yet to say why; a reason is told to all."""
+
+    def end() -> None:
+        if reason is not None:
+            raise CoterieError(reason)
+
+    if launched():
+        with suppress(CoterieError, Lost):
+            here().all(end)
