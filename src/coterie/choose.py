@@ -37,6 +37,7 @@ from coterie.topology import Topology
 from coterie.training import Training
 from coterie.tried import Tried, file_of
 from coterie.wire import Mail
+from coterie.world import here
 
 Watch = Callable[[int, Record, int], None]  # the number of clusters, a round's record, rounds in all
 
@@ -92,7 +93,8 @@ def choose_clusters(
         tried.append(_best_start(partial(begin, clusters), choosing.starts, kept, experiment, watch))
     choice = Choice.among(tried, choosing.gain)
     if out is not None:
-        choice.save(Path(out))
+        folder = Path(out)
+        here().by_first(lambda: choice.save(folder))
     return choice
 
 
@@ -152,13 +154,13 @@ def client_losses(simulation: Simulation, points: Points | None = None) -> Tenso
     """
     algorithm = simulation.stage.algorithm
     cohort = simulation.clients.cohort.when(simulation.state.moment)
-    offer = algorithm.farewell(simulation.state.for_everyone())
+    offer = simulation.clients.mine(algorithm.farewell(simulation.state.for_everyone()))
     if not algorithm.soft:
-        return cohort.score(algorithm.personal(cohort, offer), points).loss
+        return simulation.clients.of_all(cohort.score(algorithm.personal(cohort, offer), points).loss)
     share = smoothed(algorithm.importance(cohort, offer), cohort.sizes)
     there = cohort if points is None else replace(cohort, points=points)
     each = torch.logsumexp(share.log()[there.points.owner] - there.losses(offer.centers), 1)
-    return there.means(-each)
+    return simulation.clients.of_all(there.means(-each))
 
 
 def smoothed(share: Tensor, sizes: Tensor) -> Tensor:
@@ -177,8 +179,9 @@ def _best_start(
     simulation = start(0)
     text = f"{starts}\n{described(simulation)}\n{experiment}"
     asked = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
-    if kept is not None and kept.exists():
-        return Tried.load(kept, asked)
+    known = None if kept is None else here().by_first(lambda: _known(kept, asked))
+    if known is not None:
+        return known
     scored = []
     for number in range(starts):
         simulation = simulation if number == 0 else start(number)
@@ -187,8 +190,12 @@ def _best_start(
     best = min(scored, key=lambda one: fmean(one.losses))
     best = replace(best, megabytes=sum(one.megabytes for one in scored))
     if kept is not None:
-        best.save(kept, asked)
+        here().by_first(lambda: best.save(kept, asked))
     return best
+
+
+def _known(kept: Path, asked: str) -> Tried | None:
+    return Tried.load(kept, asked) if kept.exists() else None
 
 
 def _play(simulation: Simulation, number: int, starts: int, watch: Watch | None) -> None:
@@ -205,14 +212,14 @@ def _play(simulation: Simulation, number: int, starts: int, watch: Watch | None)
 
 def _scored(simulation: Simulation) -> Tried:
     """What clients tell: a loss on the points held out, and one on those trained on."""
-    assert simulation.test is not None
+    assert simulation.data.test is not None
     if simulation.stage.topology.is_server:
         simulation.traffic.to_clients(simulation.stage.algorithm.farewell(simulation.state.for_everyone()))
     held_out, training = client_losses(simulation, simulation.test), client_losses(simulation)
     everyone = torch.arange(len(simulation.data))
     simulation.traffic.to_server(Mail(everyone, {"held_out": held_out, "training": training}))
     held_out = torch.where(held_out.isnan(), torch.inf, held_out)
-    losses = [float(held_out[i]) for i in _by_id(simulation.data) if simulation.test.sizes[i]]
+    losses = [float(held_out[i]) for i in _by_id(simulation.data) if simulation.data.test.sizes[i]]
     clusters = simulation.stage.algorithm.clusters()
     parameters = clusters * simulation.network.rows.n_parameters
     return Tried(

@@ -8,6 +8,7 @@ import sys
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -30,6 +31,7 @@ from coterie.settings import Section, choose, saying
 from coterie.settle import choose_number, place, settle, show
 from coterie.stages import Course
 from coterie.store import Store, make_folder, write_whole
+from coterie.world import Lost, here, is_first, launched, wait_for_all
 
 app = typer.Typer(
     help="Clustered and personalised federated learning.",
@@ -40,7 +42,8 @@ app = typer.Typer(
 app.add_typer(cli_data.app, name="data")
 app.command()(cli_bench.bench)
 
-WRONG, INTERRUPTED = 2, 130
+LOST, WRONG, INTERRUPTED = 1, 2, 130
+TOGETHER = ("run", "resume")  # what several processes can do
 WIDE = 200  # columns, where there is no terminal to fit into
 
 
@@ -48,21 +51,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; what the user can mend is said in one line."""
     warnings.filterwarnings("ignore", message="There is a performance drop")  # of torch, about its own vmap
     memory.give_back()
-    log, handler = logging.getLogger("coterie"), OneLine()
+    log, handler = logging.getLogger("coterie"), OneLine() if is_first() else logging.NullHandler()
     log.addHandler(handler)
     logging.getLogger("coterie.compiler").setLevel(logging.INFO)
     try:
         code = app(args=None if argv is None else list(argv), prog_name="coterie", standalone_mode=False)
         if code == INTERRUPTED:  # typer's own answer to Ctrl-C
             raise KeyboardInterrupt
+        wait_for_all()
         return code if isinstance(code, int) else 0
     except Interrupted as stopped:
-        print(f"coterie: {stopped}", file=sys.stderr)
+        _say(str(stopped))
         return INTERRUPTED
+    except Lost as problem:
+        if here().speaks_of_loss():
+            print(f"coterie: {problem}", file=sys.stderr)
+        return LOST
     except (CoterieError, OSError) as problem:
         return _refuse(str(problem))
     except (KeyboardInterrupt, typer.Abort):
-        print("coterie: interrupted", file=sys.stderr)
+        _say("interrupted")
         return INTERRUPTED
     except Exception as problem:
         usage = getattr(problem, "format_message", None)  # typer's own, wherever this version defines them
@@ -74,8 +82,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _refuse(message: str) -> int:
-    print(f"coterie: {' '.join(message.split())}", file=sys.stderr)
+    _say(" ".join(message.split()))
+    wait_for_all(message)
     return WRONG
+
+
+def _say(message: str) -> None:
+    """Of several processes the first speaks for all."""
+    if is_first():
+        print(f"coterie: {message}", file=sys.stderr)
 
 
 class OneLine(logging.Handler):
@@ -93,12 +108,19 @@ class OneLine(logging.Handler):
 
 
 def _console() -> Console:
-    console = Console()
-    return console if console.is_terminal else Console(width=WIDE)
+    console = Console(quiet=not is_first())
+    return console if console.is_terminal else Console(width=WIDE, quiet=not is_first())
 
 
 @app.callback(invoke_without_command=True)
-def _coterie(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+def _coterie(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    if launched() and context.invoked_subcommand not in TOGETHER:
+        raise CoterieError(
+            f"under torchrun only {' and '.join(TOGETHER)} are allowed; start coterie without it"
+        )
     if version:
         print(f"coterie {__version__}")
         raise typer.Exit
@@ -117,13 +139,10 @@ def run(
 ) -> int:
     """Run an experiment."""
     use(data_dir)
-    asked = load(experiment, set_ or (), seed)
+    asked = here().agree(lambda: load(experiment, set_ or (), seed))
     folder = out or Path("runs") / f"{asked.name}-{asked.seed}"
-    prepared, text = asked.prepare(), asked.resolved()
-    _make_room(asked, folder, again)
-    if asked.several or asked.auto:
-        make_folder(folder)
-        write_whole(folder / "experiment.toml", text.encode())
+    prepared, text = here().agree(lambda: (asked.prepare(), asked.resolved()))
+    here().by_first(lambda: _begin(asked, folder, again, text))
     return _play(prepared, folder)
 
 
@@ -139,7 +158,7 @@ def resume(
             f"{folder} holds no experiment.toml; allowed is the folder of a run that was begun"
         )
     _refuse_from_python(folder, "go on there with coterie.run(..., out=..., resume=True)")
-    return _play(load(Store(folder).experiment).prepare(), folder)
+    return _play(here().agree(load(Store(folder).experiment).prepare), folder)
 
 
 def _refuse_from_python(folder: Path, instead: str) -> None:
@@ -300,6 +319,13 @@ def _number(name: str, given: str) -> int | None:
 # folders
 
 
+def _begin(asked: Experiment, folder: Path, again: bool, text: str) -> None:
+    _make_room(asked, folder, again)
+    if asked.several or asked.auto:
+        make_folder(folder)
+        write_whole(folder / "experiment.toml", text.encode())
+
+
 def _make_room(experiment: Experiment, folder: Path, again: bool) -> None:
     """Refuse a folder that holds a run, or forget that run."""
     stores = [Store(folder), *(place(experiment, folder, method) for method in experiment.methods)]
@@ -327,6 +353,11 @@ def _labels_of(folder: Path) -> list[str]:
 # playing
 
 
+def _how_far(store: Store) -> tuple[bool, bool]:
+    """Is the run finished, or begun?"""
+    return store.finished, store.experiment.exists()
+
+
 def _play(prepared: Prepared, folder: Path) -> int:
     """All methods that are not finished, one after another; then the table."""
     console = _console()
@@ -336,12 +367,16 @@ def _play(prepared: Prepared, folder: Path) -> int:
             experiment = prepared.experiment
             for method in experiment.methods:
                 store = place(experiment, folder, method)
-                if not store.finished:
-                    begun = store.experiment.exists()
+                finished, begun = here().by_first(partial(_how_far, store))
+                if not finished:
                     watch = watcher.method(method.label, Course(method.stages).planned)
                     prepared.play(method, store.folder, resume=begun, watch=watch)
     except KeyboardInterrupt as stopped:
         raise Interrupted(f"interrupted; go on with `coterie resume {folder}`") from stopped
+    except Lost as lost:
+        raise Lost(f"{lost}; go on with `coterie resume {folder}`") from lost
+    if not here().first:
+        return 0
     summaries = {m.label: place(experiment, folder, m).summary() for m in experiment.methods}
     console.print(table.end_of_run({label: measured(one) for label, one in summaries.items()}))
     for label, summary in summaries.items():

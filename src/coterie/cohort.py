@@ -301,6 +301,8 @@ class Cohort:
         """(point, ...) `what` of each client's row (client, width) on its points."""
         points, network = self.points, self.network
         with torch.no_grad():
+            if not len(points.at):  # of some clients none may have any
+                return what(rows[0], points.x[points.at], points.y)
             if network.alone_in_evaluation or not (network.evaluates_together or is_shared(rows)):
                 return self._evaluate_alone(rows, what)
             if is_shared(rows):  # one model for all: every client's points in one row of batches

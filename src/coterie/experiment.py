@@ -40,6 +40,7 @@ from coterie.rows import Build
 from coterie.run import Watch, run
 from coterie.settings import REQUIRED, Section, Setting, Table, check, choose, parameters, saying, spell
 from coterie.simulate import Simulation
+from coterie.world import here
 
 SOURCES: dict[str, Callable[..., Federation]] = {  # besides the data sets of `named.DEALT`
     "regressions": data.regressions,
@@ -138,6 +139,7 @@ class Experiment:
     def prepare(self) -> Prepared:
         """Everything made and checked; nothing is written yet."""
         federation = self.federation()
+        here().check(len(federation))
         for method in self.methods:
             method.check(federation.ids, self.seed)
         cuda = self.device != "cuda" or torch.cuda.is_available()

@@ -7,27 +7,38 @@ import signal
 import threading
 from typing import Self
 
+from coterie.world import Lost, World
+
 log = logging.getLogger("coterie")
 
 
 class WholeRounds:
-    """Ctrl-C waits for the end of the round, since half a round cannot be saved; a second one does not wait."""
+    """Ctrl-C waits for the end of the round, since half a round cannot be saved; a second one does not wait.
 
-    def __init__(self) -> None:
-        self.asked, self._before = False, signal.getsignal(signal.SIGINT)
+    Of several processes all stop after the same round. Torchrun ends the others when one of them is gone: no round
+    can be brought to its end then.
+    """
+
+    def __init__(self, world: World) -> None:
+        self.asked, self.world = False, world
+        self._before = {signal.SIGINT: signal.getsignal(signal.SIGINT)}
+        if world.size > 1:
+            self._before[signal.SIGTERM] = signal.getsignal(signal.SIGTERM)
 
     def __enter__(self) -> Self:
         self._mine = (
             threading.current_thread() is threading.main_thread()  # others may not take signals
-            and self._before is signal.default_int_handler
+            and self._before[signal.SIGINT] is signal.default_int_handler
         )
         if self._mine:
-            signal.signal(signal.SIGINT, self._ask)
+            for number in self._before:
+                signal.signal(number, self._ask if number == signal.SIGINT else self._end)
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._mine:
-            signal.signal(signal.SIGINT, self._before)
+            for number, before in self._before.items():
+                signal.signal(number, before)
 
     def _ask(self, *_: object) -> None:
         if self.asked:
@@ -35,6 +46,8 @@ class WholeRounds:
         self.asked = True
         log.warning("stopping when this round is done; press Ctrl-C again to stop at once")
 
-    def stop_if_asked(self) -> None:
-        if self.asked:
-            raise KeyboardInterrupt
+    def _end(self, *_: object) -> None:
+        raise Lost("another process of this run is gone, or the run was ended from outside")
+
+    def asked_anywhere(self) -> bool:
+        return any(self.world.all(lambda: self.asked))

@@ -8,7 +8,7 @@ graph. Everything else that a listener knows is per client, client axis first, i
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -119,25 +119,39 @@ class Heard:
         Weights are (letter, cluster); `per_edge`, where listeners weigh a letter differently, (edge, cluster).
         Rows are (letter, width), or (letter, cluster, width).
         """
-        rows = self.mail.fields[name]
         listener, letter = self.edges
-        weight = (weight if per_edge else weight[letter]).to(rows.dtype)
-        total = rows.new_zeros(self.listeners, weight.shape[1]).index_add_(0, listener, weight)
+        weight = (weight if per_edge else weight[letter]).to(otherwise.dtype)
+        total = otherwise.new_zeros(self.listeners, weight.shape[1]).index_add_(0, listener, weight)
         share = weight / torch.where(total > 0, total, 1)[listener]
-        means = [
-            self._sum(share[:, s].contiguous(), rows if rows.dim() == 2 else rows[:, s].contiguous())
-            for s in range(weight.shape[1])
-        ]
-        return torch.where(total[:, :, None] > 0, torch.stack(means, 1), otherwise)
+        sums = self._sums_at_server if self.at_server else self._sums_at_peers
+        return torch.where(total[:, :, None] > 0, sums(name, share), otherwise)
 
-    def _sum(self, share: Tensor, rows: Tensor) -> Tensor:
-        """(listener, width) the rows heard, times their shares (edge,), summed."""
-        if self.at_server:
-            return share[None] @ rows
+    def _sums_at_server(self, name: str, share: Tensor) -> Tensor:
+        """(1, cluster, width) the rows heard, times their shares (letter, cluster): one sum over all processes."""
+        letters, rows = self.mail.held(name)
+        parts = [
+            one[None] @ of_cluster
+            for one, of_cluster in zip(share[letters].T, by_cluster(rows, share), strict=True)
+        ]
+        return self.mail.world.add(torch.stack(parts, 1))
+
+    def _sums_at_peers(self, name: str, share: Tensor) -> Tensor:
+        """(listener, cluster, width) the same for each listener, with shares (edge, cluster)."""
+        rows = self.mail.fields[name]
         listener, letter = self.edges
         begins = torch.searchsorted(listener, torch.arange(self.listeners + 1, device=listener.device))
         size = (self.listeners, len(rows))
-        return torch.sparse_csr_tensor(begins, letter, share, size, check_invariants=False) @ rows
+        parts = [
+            torch.sparse_csr_tensor(begins, letter, one.contiguous(), size, check_invariants=False)
+            @ of_cluster
+            for one, of_cluster in zip(share.T, by_cluster(rows, share), strict=True)
+        ]
+        return torch.stack(parts, 1)
+
+    def decided(self, how: Callable[[], Tensor]) -> Tensor:
+        """What listeners find out with much work: by one process, and the same for all."""
+        found = self.mail.world.by_first(lambda: how().cpu())
+        return found.to(self.mail.clients.device)
 
     def own(self, values: Tensor) -> Tensor:
         """(listener, ...) of values (letter, ...) those of the listener's own letter; 0 where it told none."""
@@ -157,3 +171,9 @@ class Heard:
             for at, m in zip(torch.split(listener, 1024), torch.split(letter, 1024), strict=True)
         ]
         return torch.cat(parts)
+
+
+def by_cluster(rows: Tensor, share: Tensor) -> Iterator[Tensor]:
+    """For each cluster of `share` (any, cluster) the rows (letter, width), which may be the same for all."""
+    for s in range(share.shape[1]):
+        yield rows if rows.dim() == 2 else rows[:, s].contiguous()

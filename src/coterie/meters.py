@@ -7,6 +7,8 @@ has nan for a cluster with nobody in it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 from scipy.sparse import coo_array, diags_array
@@ -16,6 +18,12 @@ from torch import Tensor
 from torch.nn.functional import normalize, one_hot
 
 DENSE = 500  # clients up to which all eigenvalues of a graph are computed
+
+Over = Callable[[Tensor], Tensor]  # from a process's part to that of all; see World.add and World.most
+
+
+def alone(part: Tensor) -> Tensor:
+    return part
 
 
 # between centers (cluster, parameter)
@@ -35,37 +43,43 @@ def cosine_between(centers: Tensor) -> float:
     return float((unit.sum(0).square().sum() - unit.square().sum()) / pairs) if pairs else float("nan")
 
 
-# clients in clusters: rows (client, parameter), label (client,), weight λ (client,)
+# clients in clusters: rows (client, parameter), label (client,), weight λ (client,), all or those of this process
 
 
-def cosine_within(rows: Tensor, label: Tensor, clusters: int) -> Tensor:
+def cosine_within(rows: Tensor, label: Tensor, clusters: int, add: Over = alone) -> Tensor:
     """(cluster,) the mean cosine of two clients of a cluster (WeCFL section 8.3, intra-cluster).
 
     Σ_ij u_i·u_j = ‖Σ_i u_i‖², so no matrix of pairs is needed.
     """
     length = rows.norm(dim=1)
     member = one_hot(label, clusters).to(rows.dtype)
-    total = (member / length.clamp(min=1e-30)[:, None]).T @ rows  # (cluster, parameter) the sum of unit rows
-    count = member.sum(0).double()
-    own = member.T.double() @ (length > 0).double()  # each with itself: 1, but 0 for a row of zeros
+    total = add(
+        (member / length.clamp(min=1e-30)[:, None]).T @ rows
+    )  # (cluster, parameter) the sum of unit rows
+    count = add(member.sum(0).double())
+    own = add(member.T.double() @ (length > 0).double())  # each with itself: 1, but 0 for a row of zeros
     pairs = count * (count - 1)
     others: Tensor = total.double().square().sum(1) - own
     return others / torch.where(pairs > 0, pairs, torch.nan)
 
 
-def clustering_objective(rows: Tensor, label: Tensor, weight: Tensor, centers: Tensor) -> Tensor:
+def clustering_objective(
+    rows: Tensor, label: Tensor, weight: Tensor, centers: Tensor, add: Over = alone
+) -> Tensor:
     """(cluster,) F of WeCFL, eq. (4), cluster by cluster: Σ λ_i·‖ω_i − Ω_k‖² / Σ λ_i."""
     apart = rows.new_empty(len(rows))
     for cluster, center in enumerate(centers):
         own = label == cluster
         apart[own] = (rows[own] - center).square().sum(1)
-    return mean_by_cluster(apart, label, weight, len(centers))
+    return mean_by_cluster(apart, label, weight, len(centers), add)
 
 
-def mean_by_cluster(values: Tensor, label: Tensor, weight: Tensor, clusters: int) -> Tensor:
+def mean_by_cluster(
+    values: Tensor, label: Tensor, weight: Tensor, clusters: int, add: Over = alone
+) -> Tensor:
     """(cluster,) the mean of values (client,) weighted by λ. Of losses it is R of WeCFL, eq. (4)."""
     share = one_hot(label, clusters).double() * weight.double()[:, None]
-    return share.T @ values.double() / share.sum(0)
+    return add(share.T @ values.double()) / add(share.sum(0))
 
 
 def over_clusters(values: Tensor, label: Tensor, weight: Tensor) -> float:
@@ -74,18 +88,21 @@ def over_clusters(values: Tensor, label: Tensor, weight: Tensor) -> float:
     return float((weight * values[label]).sum() / weight.sum())
 
 
-def clusterability(gradients: Tensor, label: Tensor, weight: Tensor, clusters: int) -> Tensor:
+def clusterability(
+    gradients: Tensor, label: Tensor, weight: Tensor, clusters: int, add: Over = alone, most: Over = alone
+) -> Tensor:
     """(cluster,) B of WeCFL, Definition 6.4: the largest ‖ḡ_k − g_i‖ / ‖ḡ_k‖ of a client of the cluster.
 
     g_i = ∇l(ω_i, D_i), and ḡ_k is their λ-weighted mean. Norms are not squared: the proof, (28) to (31), uses B so.
     """
-    found = gradients.new_full((clusters,), float("nan"), dtype=torch.float64)
+    share = one_hot(label, clusters).double() * weight.double()[:, None]
+    total = add(share.sum(0))
+    share = (share / torch.where(total > 0, total, 1)).to(gradients.dtype)
+    means = add(share.T @ gradients)
+    apart = gradients.new_full((clusters,), -1.0, dtype=torch.float64)  # below any distance
     for cluster in sorted(set(label.tolist())):
-        own = label == cluster
-        share = (weight[own].double() / weight[own].sum()).to(gradients.dtype)
-        mean = share @ gradients[own]
-        found[cluster] = (mean - gradients[own]).norm(dim=1).max().double() / mean.norm().double()
-    return found
+        apart[cluster] = (means[cluster] - gradients[label == cluster]).norm(dim=1).max().double()
+    return torch.where(total > 0, most(apart) / means.norm(dim=1).double(), torch.nan)
 
 
 # over a graph

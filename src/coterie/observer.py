@@ -60,14 +60,15 @@ class Observer:
             found["cosine_between"] = meters.cosine_between(centers)
         if (clustered := self._clustered(told)) is not None:
             rows, label = clustered
-            columns["cosine_within"] = meters.cosine_within(rows, label, len(centers))
+            columns["cosine_within"] = meters.cosine_within(rows, label, len(centers), self._add)
             found["cosine_within"] = float(columns["cosine_within"].nanmean())
             if self._is_hard(told):
                 weight = self._weights()[told.clients]
+                own, _ = told.held("row")
                 each = columns["clustering_objective"] = meters.clustering_objective(
-                    rows, label, weight, centers
+                    rows, label, weight[own], centers, self._add
                 )
-                found["clustering_objective"] = meters.over_clusters(each, label, weight)
+                found["clustering_objective"] = meters.over_clusters(each, told.each(label), weight)
         if not state.at_server:
             columns["consensus_distance"] = meters.consensus_distance(every)
             found["consensus_distance"] = float(columns["consensus_distance"].mean())
@@ -94,7 +95,10 @@ class Observer:
         columns: Columns = {"learning_objective": each}
         gradients, clustered = self._gradients(told), self._clustered(told)
         if gradients is not None and clustered is not None:
-            each = meters.clusterability(gradients, clustered[1], weight[told.clients], clusters)
+            own, _ = told.held("row")
+            weight = weight[told.clients[own]]
+            most = self.simulation.world.most
+            each = meters.clusterability(gradients, clustered[1], weight, clusters, self._add, most)
             columns["clusterability"] = each
             found["clusterability"] = float(torch.where(each.isnan(), -torch.inf, each).max())
         return found, columns
@@ -103,54 +107,62 @@ class Observer:
         """Was anything told, and is every client of one cluster, as WeCFL's objectives have it?"""
         if not told.fields or self.simulation.stage.algorithm.soft:
             return False
-        return "row" not in told.fields or told.row.dim() == 2
+        return "row" not in told.fields or told.held("row")[1].dim() == 2
+
+    def _add(self, part: Tensor) -> Tensor:
+        return self.simulation.world.add(part)
 
     def _weights(self) -> Tensor:
         """(client,) λ, as the algorithm weighs clients."""
-        sizes = self.simulation.clients.cohort.sizes
+        sizes = self.simulation.sizes
         equal = getattr(self.simulation.stage.algorithm, "weights", "size") == "equal"
         return torch.ones_like(sizes) if equal else sizes
 
     def _clustered(self, told: Mail) -> tuple[Tensor, Tensor] | None:
-        """Rows told (row, parameter), and the cluster that each was trained for (row,)."""
+        """Rows told that are here (row, parameter), and the cluster that each was trained for (row,)."""
         state = self.simulation.state
         if "row" not in told.fields or not len(told):
             return None
-        rows = told.row[..., : state.rows.n_parameters]
+        own, rows = told.held("row")
+        rows = rows[..., : state.rows.n_parameters]
         if rows.dim() == 3:  # a row for each cluster
             return rows.flatten(0, 1), torch.arange(rows.shape[1], device=rows.device).repeat(len(rows))
         for name in ("choice", "drew"):
             if name in told.fields:
-                return rows, told.fields[name]
+                return rows, told.fields[name][own]
         if "member" in state.fields:
-            return rows, state.member[told.clients]
+            return rows, state.member[told.clients[own]]
         if "share" in told.fields:
-            return rows, told.share.argmax(1)
+            return rows, told.share[own].argmax(1)
         return rows, torch.zeros(len(rows), dtype=torch.long, device=rows.device)
 
     def _center_losses(self, main: Tensor) -> Tensor:
         """(client,) the mean loss of its cluster's center on a client's training points."""
-        cohort, centers = self._cohort(), self.simulation.state.centers
-        losses = centers.new_empty(len(main))
+        cohort, clients = self._cohort(), self.simulation.clients
+        shown = clients.mine(
+            self.simulation.state.for_everyone().offer(centers=self.simulation.state.centers)
+        )
+        main = main[shown.clients]
+        losses = shown.centers.new_empty(len(main))
         for cluster in sorted(set(main.tolist())):
             own = (main == cluster).nonzero()[:, 0]
-            rows = (
-                centers[:, [cluster]].expand(len(own), -1, -1)
-                if len(centers) == 1
-                else centers[own][:, [cluster]]
-            )
             members = cohort.take(own)
-            losses[own] = members.means(members.losses(rows))[:, 0]
-        return losses
+            losses[own] = members.means(members.losses(shown.take(own).centers[:, cluster : cluster + 1]))[
+                :, 0
+            ]
+        return clients.of_all(losses)
 
     def _gradients(self, told: Mail) -> Tensor | None:
-        """(letter, parameter) ∇l(ω_i, D_i) at the rows told, where a client's points are enough for one."""
+        """(letter, parameter) ∇l(ω_i, D_i) at the rows told that are here, where points are enough for one."""
         if "row" not in told.fields or not len(told):
             return None
-        cohort = self._cohort().take(told.clients)
-        if self.simulation.network.needs_two and int(cohort.sizes.min()) < 2:
+        simulation = self.simulation
+        if simulation.network.needs_two and int(simulation.sizes[told.clients].min()) < 2:
             return None
-        return cohort.gradients(told.row)
+        _, rows = told.held("row")
+        if not len(rows):
+            return rows[:, : simulation.state.rows.n_parameters]
+        return simulation.clients.of_these(told).when(simulation.state.moment).gradients(rows)
 
     def _cohort(self) -> Cohort:
         return self.simulation.clients.cohort.when(self.simulation.state.moment)

@@ -116,7 +116,7 @@ def own_fit(simulation: Simulation, centers: Tensor) -> Tensor | None:
         held_out = replace(cohort, points=simulation.test)
         tested, _ = best_of(held_out, held_out.losses(offered), algorithm.soft)
         fit = torch.where(held_out.sizes > 0, tested, fit)
-    return fit
+    return simulation.clients.of_all(fit)
 
 
 def best_of(cohort: Cohort, losses: Tensor, soft: bool) -> tuple[Tensor, Tensor | None]:

@@ -179,16 +179,17 @@ def run(
     )
     journal = Journal(simulation, None if out is None else Store(Path(out)), evaluate_every, checkpoint_every)
     journal.open(described(simulation) if experiment is None else experiment, resume)
-    with WholeRounds() as whole:
+    with WholeRounds(simulation.world) as whole:
         while not simulation.done:
             record = journal.play()
             try:
-                if watch is not None:
+                if watch is not None and simulation.world.first:
                     watch(record, simulation.course.planned)
-                whole.stop_if_asked()
             except KeyboardInterrupt:
+                whole.asked = True
+            if whole.asked_anywhere():
                 journal.checkpoint()
-                raise
+                raise KeyboardInterrupt
     return journal.finish()
 
 
@@ -254,23 +255,20 @@ class Journal:
 
     def open(self, experiment: str, resume: bool) -> None:
         """Begin in an empty folder, or go on from the last checkpoint."""
-        if self.store is None:
+        store, world = self.store, self.simulation.world
+        if store is None:
             return
-        folder = self.store.folder
-        if resume and not self.store.experiment.exists():
-            raise CoterieError(f"{folder} holds no run that could be resumed; start one there")
-        if not resume:
-            if self.store.taken:
-                raise CoterieError(f"{folder} already holds a run; resume it, or choose another folder")
-            self.store.create(experiment)
-        elif self.store.experiment.read_text(encoding="utf-8") != experiment:
+        world.by_first(lambda: store.open(experiment, resume))
+        saved = world.agree(store.checkpoint)
+        seen: list[dict[str, int] | None] = world.all(lambda: None if saved is None else saved[1])
+        if any(one != seen[0] for one in seen):
             raise CoterieError(
-                f"the run in {folder} has other settings; resume it with its own, or start elsewhere"
+                f"not every process sees the checkpoint in {store.folder}; its disk must be shared by all hosts"
             )
-        saved = self.store.checkpoint()
         if saved is not None:
             self.simulation.load(*saved)
-        self.records = self.store.keep_records(self.simulation.course.played)
+        played = self.simulation.course.played
+        self.records = world.by_first(lambda: store.keep_records(played))
 
     def play(self) -> Record:
         """One round, and its record."""
@@ -293,11 +291,9 @@ class Journal:
         self._warn_if_diverged(record)
         record.update(simulation.traffic.named(), seconds=round(time.perf_counter() - began, 4))
         self.records.append(record)
-        if self.store is not None:
-            self.store.write_columns(done - 1, columns)
-            self.store.append(record)
-            if done % self.checkpoint_every == 0 or simulation.done:
-                self.checkpoint()
+        self._write(lambda store: store.write_round(done - 1, record, columns))
+        if done % self.checkpoint_every == 0 or simulation.done:
+            self.checkpoint()
         return record
 
     def _warn_if_diverged(self, record: Record) -> None:
@@ -312,7 +308,14 @@ class Journal:
     def checkpoint(self) -> None:
         """Between rounds: the records on disk reach at least as far as any checkpoint."""
         if self.store is not None:
-            self.store.write_checkpoint(*self.simulation.save())
+            saved = self.simulation.save()
+            self._write(lambda store: store.write_checkpoint(*saved))
+
+    def _write(self, what: Callable[[Store], object]) -> None:
+        """By the first process; where it cannot, all stop."""
+        store = self.store
+        if store is not None:
+            self.simulation.world.by_first(lambda: what(store))
 
     def _evaluate(self, record: Record, told: Mail) -> dict[str, Tensor]:
         """The clients' present models on their held-out points: means to the record, the rest as columns."""
@@ -331,9 +334,10 @@ class Journal:
         centers = torch.nn.functional.normalize(self.simulation.state.centers.mean(0)[:, :n], dim=1)
         columns = {"client": told.clients, "similarity": centers @ centers.T}
         if "row" in told.fields:
+            _, rows = told.held("row")
             if self._projection is None:
-                self._projection = _projection(n, told.row.dtype, told.row.device)
-            columns["projection"] = told.row[..., :n] @ self._projection
+                self._projection = _projection(n, rows.dtype, rows.device)
+            columns["projection"] = told.each(rows[..., :n] @ self._projection)
         return columns
 
     def finish(self) -> Run:
@@ -343,6 +347,7 @@ class Journal:
         result = replace(result, fit=own_fit(simulation, result.centers))
         summary = summarise(simulation, result)
         summary["meters"] = last(self.records, simulation.course.stage)
+        result = simulation.whole(result)
         if store is not None:
             tensors = {
                 "centers": result.centers,
@@ -352,7 +357,7 @@ class Journal:
             }
             if result.fit is not None:
                 tensors["fit"] = result.fit
-            store.write_result(tensors, simulation.data.ids, summary)
+            self._write(lambda store: store.write_result(tensors, simulation.data.ids, summary))
         folder = None if store is None else store.folder
         rows = simulation.network.rows
         recipe = Recipe.of(simulation)

@@ -17,6 +17,7 @@ from coterie.progress import Watcher
 from coterie.results import Record
 from coterie.run import Watch
 from coterie.store import Store, make_folder, write_whole
+from coterie.world import here
 
 log = logging.getLogger("coterie")
 
@@ -39,10 +40,14 @@ def settle(prepared: Prepared, folder: Path, watcher: Watcher) -> Prepared:
             method = method.with_clusters(choice.n_clusters)
         methods.append(method)
     settled = replace(asked, methods=tuple(methods))
+    here().by_first(lambda: _write(settled, folder))
+    return replace(prepared, experiment=settled)
+
+
+def _write(settled: Experiment, folder: Path) -> None:
     if not settled.several:
         make_folder(folder / "clients")  # as in a run that was begun
     write_whole(folder / "experiment.toml", settled.resolved().encode())
-    return replace(prepared, experiment=settled)
 
 
 def choose_number(prepared: Prepared, method: Method, folder: Path, watcher: Watcher) -> Choice:

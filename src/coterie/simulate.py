@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -22,33 +21,17 @@ from coterie.network import LOSSES, Loss, Network
 from coterie.privacy import private, warn_of_buffers
 from coterie.rows import Build, Rows
 from coterie.scores import Scores
-from coterie.selection import Answer, invite
+from coterie.selection import invite
 from coterie.separation import look, separated
+from coterie.shards import Clients, Sharded, Together
 from coterie.stages import Course, Stage, Stages
 from coterie.topology import Server
 from coterie.wire import Mail, Traffic
+from coterie.world import World, here
 
 log = logging.getLogger("coterie")
 
 PERTURB = 0.1  # how far centers are pushed from one model that starts them all, relative to its size
-
-
-class Clients(Protocol):
-    """The other side of the wire: offers go in, what the clients tell comes out."""
-
-    def tell(self, answer: Answer, offer: Mail, moment: Moment) -> Mail: ...
-
-
-@dataclass
-class Together:
-    """Clients computed as one cohort."""
-
-    cohort: Cohort
-
-    def tell(self, answer: Answer, offer: Mail, moment: Moment) -> Mail:
-        if not len(offer):
-            return Mail(offer.clients, {})
-        return Mail(offer.clients, answer(self.cohort.take(offer.clients).when(moment), offer))
 
 
 def play_round(
@@ -117,7 +100,7 @@ class Result:
 
     centers: Tensor  # (cluster, width); over a graph the mean over its listeners
     importance: Tensor  # (client, cluster)
-    personal: Personal
+    personal: Personal  # of the clients that this process computes, until `Simulation.whole`
     fit: Tensor | None = None  # (client,) how well the centers fit each; see onboarding.py
 
 
@@ -215,14 +198,16 @@ class Simulation:
         chunk: int | None = None,
         compile: Compile = "auto",
         tf32: bool = False,
+        world: World | None = None,
     ):
         stages.check(len(data))
         accounting.check(stages)
         self.data, self.stages, self.seed = data, stages, seed
+        self.world = here() if world is None else world
         self.network = Network(
             build,
             loss or LOSSES[data.task],
-            device=device,
+            device=self.world.device(device),
             dtype=dtype,
             seed=seed,
             chunk=chunk,
@@ -235,14 +220,21 @@ class Simulation:
         self.network.probe(train.x[train.at[:4]], train.y[:4])
         self._check_outputs(train)
         self.keys = id_keys(data.ids).to(self.network.device)
-        compiler = Compiler(self.network, compile, train.x, len(data), int(train.sizes.max()))
+        self.sizes = train.sizes
+        each = -(-len(data) // self.world.size)  # clients that a process has
+        compiler = Compiler(self.network, compile, train.x, each, int(train.sizes.max()))
         everyone = Cohort.whole(self.network, stages[0].training, train, self.keys, data.task, seed)
-        self.clients = Together(replace(everyone, compiler=compiler))
-        self.test = None if data.test is None else data.test.to(self.network.device, dtype)
+        everyone = replace(everyone, compiler=compiler)
+        self.clients = Together(everyone) if self.world.size == 1 else Sharded(everyone, self.world)
+        self.test = None if data.test is None else self._own(data.test).to(self.network.device, dtype)
         self.traffic = Traffic()
         self.course = Course(stages)
         self.best: Try | None = None  # of the tries of this stage that are over
         self.state = self._enter(first_centers(self.network, stages[0].algorithm.clusters()))
+
+    def _own(self, points: Points) -> Points:
+        """Those of the clients that this process computes."""
+        return points.take(self.clients.own.cpu()) if isinstance(self.clients, Sharded) else points
 
     def _check_outputs(self, train: Points) -> None:
         """Has the model an output for every label?"""
@@ -263,7 +255,7 @@ class Simulation:
             cohort,
             training=self.stage.training,
             privacy=self.stage.privacy,
-            memory=Memory(len(self.data)),
+            memory=Memory(len(cohort)),
         )
         return begin(self.stage, centers, self.keys, self.network.rows, self.course.moment(self.seed))
 
@@ -284,7 +276,7 @@ class Simulation:
         self.state, told = play_round(self.stage, state, self.clients, self.data.ids, self.traffic)
         if self.stage.until == "separated":
             looked = look_around(self.state, self.clients, told.clients, self.traffic)
-            self.course.ended = separated(looked)
+            self.course.ended = self.world.by_first(lambda: separated(looked))
         if self.course.over and self.stage.tries > 1:
             self._compare_tries()
             return Mail(told.clients, {})  # what was told need not be of the try that goes on
@@ -305,7 +297,8 @@ class Simulation:
     def _compare_tries(self) -> None:
         """Keep the best try so far; at the end of the last one, go on as if it had been the only one."""
         everyone = torch.arange(len(self.data), device=self.keys.device)
-        loss = loss_of_try(look_around(self.state, self.clients, everyone, self.traffic))
+        looked = look_around(self.state, self.clients, everyone, self.traffic)
+        loss = self.world.by_first(lambda: loss_of_try(looked))
         if self.best is None or loss < self.best.loss:
             self.best = Try(loss, self.state, self.clients.cohort.memory)
         if self.course.last_try:
@@ -320,8 +313,12 @@ class Simulation:
 
         Looked up in the clients' memory, as only a simulation can: it is no part of what is told.
         """
-        loss = self.clients.cohort.memory.values.get("loss")
-        return float("nan") if loss is None or not len(told) else float(loss[told.clients].nanmean())
+        if not len(told):
+            return float("nan")
+        cohort = self.clients.cohort
+        none = torch.full((len(cohort),), torch.nan, dtype=self.network.dtype, device=self.network.device)
+        loss = self.clients.of_all(cohort.memory.values.get("loss", none))
+        return float(loss[told.clients].nanmean())
 
     def result(self, final: bool = False) -> Result:
         """Centers, importance and personal models; `final`: with the algorithm's last phase."""
@@ -329,22 +326,32 @@ class Simulation:
         offer = algorithm.farewell(self.state.for_everyone())
         if final and self.stage.topology.is_server:
             self.traffic.to_clients(offer)
-        cohort = self.clients.cohort.when(self.state.moment)
-        importance = algorithm.importance(cohort, offer)
+        cohort, offer = self.clients.cohort.when(self.state.moment), self.clients.mine(offer)
+        importance = self.clients.of_all(algorithm.importance(cohort, offer))
         personal = (algorithm.finish if final else algorithm.personal)(cohort, offer)
         return Result(self.state.centers.mean(0), importance, personal)
 
+    def whole(self, result: Result) -> Result:
+        """With the personal models of all clients."""
+        if isinstance(self.clients, Sharded):
+            return replace(result, personal=self.clients.models_of_all(result.personal))
+        return result
+
     def test_scores(self, personal: Personal) -> Scores | None:
         """Each client's model on its own held-out points."""
-        return None if self.test is None else self.clients.cohort.score(personal, self.test)
+        if self.test is None:
+            return None
+        own = self.clients.cohort.score(personal, self.test).named()
+        return Scores(**{name: self.clients.of_all(each) for name, each in own.items()})
 
     # saving it
 
     def save(self) -> tuple[dict[str, Tensor], dict[str, int]]:
         """All that the rounds to come depend on."""
-        tensors = {"clients": self.keys, **_packed(self.state, self.clients.cohort.memory)}
+        everyones = self.clients.memory_of_all
+        tensors = {"clients": self.keys, **_packed(self.state, everyones(self.clients.cohort.memory))}
         if self.best is not None:
-            packed = _packed(self.best.state, self.best.memory)
+            packed = _packed(self.best.state, everyones(self.best.memory))
             tensors.update({f"best.{name}": t for name, t in packed.items()})
             tensors["best.loss"] = torch.tensor(self.best.loss, dtype=torch.float64)
         return tensors, {**self.course.numbers(), **self.traffic.named()}
@@ -367,14 +374,16 @@ class Simulation:
         """The state that was packed; the memory becomes the cohort's."""
         device = self.network.device
 
-        def part(prefix: str) -> dict[str, Tensor]:
+        def part(prefix: str, of: Tensor = order) -> dict[str, Tensor]:
             mine = {n: t for n, t in tensors.items() if n.startswith(prefix)}
-            return {n.removeprefix(prefix): t[order].to(device) for n, t in mine.items()}
+            return {n.removeprefix(prefix): t[of].to(device) for n, t in mine.items()}
 
         centers = tensors["centers"] if self.stage.topology.is_server else tensors["centers"][order]
         state = replace(self._enter(centers.to(device)), fields=part("state."))
-        memory = self.clients.cohort.memory
-        memory.values, memory.known = part("memory."), part("known.")
+        memory, own = self.clients.cohort.memory, order
+        if isinstance(self.clients, Sharded):
+            own = order[self.clients.own.cpu()]
+        memory.values, memory.known = part("memory.", own), part("known.", own)
         return state
 
 

@@ -86,6 +86,19 @@ class Store:
         make_folder(self.folder / "clients")
         write_whole(self.experiment, experiment.encode())
 
+    def open(self, experiment: str, resume: bool) -> None:
+        """For a run that begins here, or for one to go on with."""
+        if resume and not self.experiment.exists():
+            raise CoterieError(f"{self.folder} holds no run that could be resumed; start one there")
+        if not resume:
+            if self.taken:
+                raise CoterieError(f"{self.folder} already holds a run; resume it, or choose another folder")
+            self.create(experiment)
+        elif self.experiment.read_text(encoding="utf-8") != experiment:
+            raise CoterieError(
+                f"the run in {self.folder} has other settings; resume it with its own, or start elsewhere"
+            )
+
     def clear(self) -> None:
         """Forget an earlier run in this folder, and nothing else that lies there."""
         if not self.folder.is_dir():
@@ -110,6 +123,10 @@ class Store:
         )
 
     # rounds
+
+    def write_round(self, round: int, record: dict[str, Any], columns: dict[str, Tensor]) -> None:
+        self.write_columns(round, columns)
+        self.append(record)
 
     def append(self, record: dict[str, Any]) -> None:
         with (

@@ -22,8 +22,19 @@ def center_scores(simulation: Simulation, centers: Tensor) -> list[Scores]:
     cohort, known = simulation.clients.cohort, simulation.data.distributions
     if known is None:
         return []
-    points = known.to(cohort.network.device, cohort.network.dtype)
-    return [cohort.score(Personal.single(center.expand(len(known.sizes), -1)), points) for center in centers]
+    points, world = known.to(cohort.network.device, cohort.network.dtype), simulation.world
+
+    def some() -> list[dict[str, Tensor]]:
+        """Every process has some of the centers."""
+        mine = centers[world.rank :: world.size]
+        scored = [
+            cohort.score(Personal.single(center.expand(len(known.sizes), -1)), points) for center in mine
+        ]
+        return [{name: each.cpu() for name, each in one.named().items()} for one in scored]
+
+    found = world.all(some)
+    scores = [found[s % world.size][s // world.size] for s in range(len(centers))]
+    return [Scores(**{name: each.to(centers.device) for name, each in one.items()}) for one in scores]
 
 
 def match(loss: Tensor) -> tuple[list[int], list[int]]:

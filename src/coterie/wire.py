@@ -10,6 +10,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from coterie.errors import CoterieError
+from coterie.world import ALONE, World
 
 Fields = Mapping[str, Tensor]
 
@@ -38,6 +39,7 @@ class Mail(Named):
 
     clients: Tensor  # (letter,) positions in the listener's list of clients
     fields: Fields
+    world: World = ALONE  # the processes that have the letters' rows
 
     def __len__(self) -> int:
         return len(self.clients)
@@ -76,6 +78,16 @@ class Mail(Named):
     def letter_bytes(self) -> int:
         """The payload of one letter."""
         return sum(t[:1].numel() * t.element_size() for t in self.fields.values()) if len(self) else 0
+
+    # where several processes compute the clients, each holds the rows of its own; see shards.py
+
+    def held(self, name: str) -> tuple[Tensor, Tensor]:
+        """The letters whose rows are here, by number, and these rows."""
+        return torch.arange(len(self), device=self.clients.device), self.fields[name]
+
+    def each(self, values: Tensor) -> Tensor:
+        """(letter, ...) from values of the letters that are held here."""
+        return values
 
     def to_bytes(self, letter: int) -> bytes:
         return bytes(save({n: t[letter].contiguous() for n, t in self.fields.items()}))

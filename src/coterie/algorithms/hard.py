@@ -138,10 +138,14 @@ def cluster_rows(
         return torch.cdist(points, centers).argmin(1)
     order = torch.argsort(state.keys[heard.clients])
     seed = int(mix(state.moment.seed, state.moment.stage, state.moment.round, "k-means") % 2**32)
-    means = KMeans(clusters, n_init=10, random_state=seed)
-    means.fit(points[order].double().cpu().numpy(), sample_weight=weight[order].double().cpu().numpy())
+
+    def k_means() -> Tensor:
+        means = KMeans(clusters, n_init=10, random_state=seed)
+        means.fit(points[order].double().cpu().numpy(), sample_weight=weight[order].double().cpu().numpy())
+        return torch.as_tensor(means.labels_).long()
+
     found = torch.empty_like(state.member[heard.clients])
-    found[order] = torch.as_tensor(means.labels_, device=found.device).long()
+    found[order] = heard.decided(k_means)
     return found if first else _matched(found, state.member[heard.clients], clusters)
 
 

@@ -73,7 +73,7 @@ class pFedMe(Algorithm):
 
     # at the listener
     def combine(self, state: State, heard: Heard) -> State:
-        mean = heard.mean("row", heard.row.new_ones(len(heard.row), 1), otherwise=state.centers)
+        mean = heard.mean("row", state.centers.new_ones(len(heard.clients), 1), otherwise=state.centers)
         return state.update(
             centers=state.rows.stepped(state.centers, mean, self.server_step)
         )  # (1 − β)·w + β·mean
