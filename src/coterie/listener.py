@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
+from coterie import shelf
 from coterie.chance import gumbel, mix
 from coterie.cohort import Moment
 from coterie.rows import Rows
@@ -124,11 +125,15 @@ class Heard:
         weight = (weight if per_edge else weight[letter]).to(rows.dtype)
         total = rows.new_zeros(self.listeners, weight.shape[1]).index_add_(0, listener, weight)
         share = weight / torch.where(total > 0, total, 1)[listener]
-        means = [
-            self._sum(share[:, s].contiguous(), rows if rows.dim() == 2 else rows[:, s].contiguous())
-            for s in range(weight.shape[1])
-        ]
-        return torch.where(total[:, :, None] > 0, torch.stack(means, 1), otherwise)
+
+        def of(rows: Tensor, otherwise: Tensor) -> Tensor:
+            means = [
+                self._sum(share[:, s].contiguous(), rows if rows.dim() == 2 else rows[:, s].contiguous())
+                for s in range(weight.shape[1])
+            ]
+            return torch.where(total[:, :, None] > 0, torch.stack(means, 1), otherwise)
+
+        return shelf.by_columns(of, rows, otherwise)
 
     def _sum(self, share: Tensor, rows: Tensor) -> Tensor:
         """(listener, width) the rows heard, times their shares (edge,), summed."""

@@ -15,7 +15,10 @@ from sklearn.metrics import adjusted_rand_score
 from torch import Tensor
 from torch.nn.functional import normalize, one_hot
 
+from coterie.shelf import mean, row_blocks
+
 DENSE = 500  # clients up to which all eigenvalues of a graph are computed
+RESTARTS = 100  # of Lanczos iterations for the others; a graph so slow to mix is left without the number
 
 
 # between centers (cluster, parameter)
@@ -43,9 +46,12 @@ def cosine_within(rows: Tensor, label: Tensor, clusters: int) -> Tensor:
 
     Σ_ij u_i·u_j = ‖Σ_i u_i‖², so no matrix of pairs is needed.
     """
-    length = rows.norm(dim=1)
+    length = rows.new_empty(len(rows))
     member = one_hot(label, clusters).to(rows.dtype)
-    total = (member / length.clamp(min=1e-30)[:, None]).T @ rows  # (cluster, parameter) the sum of unit rows
+    total = rows.new_zeros(clusters, rows.shape[1])  # (cluster, parameter) the sum of unit rows
+    for some in row_blocks(rows):
+        length[some] = rows[some].norm(dim=1)
+        total += (member[some] / length[some].clamp(min=1e-30)[:, None]).T @ rows[some]
     count = member.sum(0).double()
     own = member.T.double() @ (length > 0).double()  # each with itself: 1, but 0 for a row of zeros
     pairs = count * (count - 1)
@@ -56,9 +62,8 @@ def cosine_within(rows: Tensor, label: Tensor, clusters: int) -> Tensor:
 def clustering_objective(rows: Tensor, label: Tensor, weight: Tensor, centers: Tensor) -> Tensor:
     """(cluster,) F of WeCFL, eq. (4), cluster by cluster: Σ λ_i·‖ω_i − Ω_k‖² / Σ λ_i."""
     apart = rows.new_empty(len(rows))
-    for cluster, center in enumerate(centers):
-        own = label == cluster
-        apart[own] = (rows[own] - center).square().sum(1)
+    for some in row_blocks(rows):
+        apart[some] = (rows[some] - centers[label[some]]).square().sum(1)
     return mean_by_cluster(apart, label, weight, len(centers))
 
 
@@ -79,12 +84,18 @@ def clusterability(gradients: Tensor, label: Tensor, weight: Tensor, clusters: i
 
     g_i = ∇l(ω_i, D_i), and ḡ_k is their λ-weighted mean. Norms are not squared: the proof, (28) to (31), uses B so.
     """
-    found = gradients.new_full((clusters,), float("nan"), dtype=torch.float64)
-    for cluster in sorted(set(label.tolist())):
-        own = label == cluster
-        share = (weight[own].double() / weight[own].sum()).to(gradients.dtype)
-        mean = share @ gradients[own]
-        found[cluster] = (mean - gradients[own]).norm(dim=1).max().double() / mean.norm().double()
+    share = one_hot(label, clusters).double() * weight.double()[:, None]
+    share = (share / share.sum(0)).nan_to_num(0).to(gradients.dtype)
+    middle = gradients.new_zeros(clusters, gradients.shape[1])
+    for some in row_blocks(gradients):
+        middle += share[some].T @ gradients[some]
+    apart = gradients.new_empty(len(gradients))
+    for some in row_blocks(gradients):
+        apart[some] = (middle[label[some]] - gradients[some]).norm(dim=1)
+    furthest = apart.new_full((clusters,), torch.nan).scatter_reduce(
+        0, label, apart, "amax", include_self=False
+    )
+    found: Tensor = furthest.double() / middle.norm(dim=1).double()
     return found
 
 
@@ -93,11 +104,12 @@ def clusterability(gradients: Tensor, label: Tensor, weight: Tensor, clusters: i
 
 def consensus_distance(centers: Tensor) -> Tensor:
     """(cluster,) E_t of FedSPD, Theorem 5.10: 1/N·Σ_i ‖c_is − c̄_s‖², of centers (client, cluster, parameter)."""
-    each = [
-        (centers[:, s] - centers[:, s].mean(0)).square().sum(1).double().mean()
-        for s in range(centers.shape[1])
-    ]
-    return torch.stack(each)
+    middle = mean(centers)
+    apart = centers.new_empty(centers.shape[:2])
+    for some in row_blocks(centers):
+        for s in range(centers.shape[1]):
+            apart[some, s] = (centers[some, s] - middle[s]).square().sum(1)
+    return apart.double().mean(0)
 
 
 def spectral_gap(edges: Tensor, clients: int) -> float:
@@ -131,6 +143,7 @@ def spectral_gap(edges: Tensor, clients: int) -> float:
             which="LM",
             v0=start,
             tol=1e-6,
+            maxiter=RESTARTS,
             return_eigenvectors=False,
         )
     except ArpackError:

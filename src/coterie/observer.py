@@ -7,11 +7,11 @@ import math
 import torch
 from torch import Tensor
 
-from coterie import meters
+from coterie import meters, shelf
 from coterie.cohort import Cohort
 from coterie.results import Record
 from coterie.scores import Scores
-from coterie.simulate import Result, Simulation
+from coterie.simulate import Look, Simulation
 from coterie.summary import found_ari, importance_error_of
 from coterie.topology import Server
 from coterie.wire import Mail
@@ -52,7 +52,7 @@ class Observer:
             return {}, {}
         state = self.simulation.state
         every = state.centers[..., : state.rows.n_parameters]
-        centers = every.mean(0)
+        centers = shelf.mean(every)
         found: Record = {}
         columns: Columns = {}
         if len(centers) > 1:
@@ -74,7 +74,7 @@ class Observer:
             found["spectral_gap"] = self._gap()
         return written(found), columns
 
-    def evaluated(self, told: Mail, result: Result, scores: Scores | None) -> tuple[Record, Columns]:
+    def evaluated(self, told: Mail, result: Look) -> tuple[Record, Columns]:
         """What needs models on data."""
         found, columns = self._of_hard_clusters(told, result) if self._is_hard(told) else ({}, {})
         known = {
@@ -82,11 +82,11 @@ class Observer:
             "ari": found_ari(self.simulation, result),
         }
         found.update({name: value for name, value in known.items() if value is not None})
-        if scores is not None:
-            found.update(_spreads(scores))
+        if result.scores is not None:
+            found.update(_spreads(result.scores))
         return written(found), columns
 
-    def _of_hard_clusters(self, told: Mail, result: Result) -> tuple[Record, Columns]:
+    def _of_hard_clusters(self, told: Mail, result: Look) -> tuple[Record, Columns]:
         """R, and B of those heard."""
         main, weight, clusters = result.importance.argmax(1), self._weights(), result.importance.shape[1]
         each = meters.mean_by_cluster(self._center_losses(main), main, weight, clusters)
@@ -132,15 +132,13 @@ class Observer:
         """(client,) the mean loss of its cluster's center on a client's training points."""
         cohort, centers = self._cohort(), self.simulation.state.centers
         losses = centers.new_empty(len(main))
-        for cluster in sorted(set(main.tolist())):
+        for cluster in range(centers.shape[1]):
             own = (main == cluster).nonzero()[:, 0]
-            rows = (
-                centers[:, [cluster]].expand(len(own), -1, -1)
-                if len(centers) == 1
-                else centers[own][:, [cluster]]
-            )
-            members = cohort.take(own)
-            losses[own] = members.means(members.losses(rows))[:, 0]
+            for some in shelf.blocks(len(own), centers[0, 0].nbytes, centers.device):
+                at, shared = own[some], len(centers) == 1
+                rows = centers[0, cluster].expand(len(at), -1) if shared else centers[at, cluster]
+                members = cohort.take(at)
+                losses[at] = members.means(members.losses(rows[:, None]))[:, 0]
         return losses
 
     def _gradients(self, told: Mail) -> Tensor | None:

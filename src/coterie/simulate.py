@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from coterie import accounting
+from coterie import accounting, in_blocks, shelf
 from coterie.algorithms.algorithm import Algorithm
 from coterie.chance import gaussian, id_keys, mix
-from coterie.cohort import Cohort, Memory, Moment, Personal
+from coterie.cohort import Cohort, Memory, Moment, Personal, Shelved
 from coterie.errors import CoterieError
 from coterie.federation import Federation, Points
 from coterie.listener import Heard, State
 from coterie.network import LOSSES, Loss, Network
 from coterie.privacy import private, warn_of_buffers
 from coterie.rows import Build, Rows
-from coterie.scores import Scores
+from coterie.scores import Scores, joined
 from coterie.selection import Answer, invite
 from coterie.separation import look, separated
 from coterie.stages import Course, Stage, Stages
@@ -47,7 +47,8 @@ class Together:
     def tell(self, answer: Answer, offer: Mail, moment: Moment) -> Mail:
         if not len(offer):
             return Mail(offer.clients, {})
-        return Mail(offer.clients, answer(self.cohort.take(offer.clients).when(moment), offer))
+        cohort = self.cohort.take(offer.clients).when(moment)
+        return Mail(offer.clients, in_blocks.told(answer, cohort, offer))
 
 
 def play_round(
@@ -111,11 +112,18 @@ def _count_between_peers(algorithm: Algorithm, heard: Heard, traffic: Traffic) -
 
 
 @dataclass(frozen=True)
-class Result:
-    """What clients and listeners have in the end, or now."""
+class Look:
+    """How things stand now."""
 
     centers: Tensor  # (cluster, width); over a graph the mean over its listeners
     importance: Tensor  # (client, cluster)
+    scores: Scores | None = field(default=None, kw_only=True)  # of clients' models on their held-out points
+
+
+@dataclass(frozen=True)
+class Result(Look):
+    """What clients and listeners have in the end, or now."""
+
     personal: Personal
     fit: Tensor | None = None  # (client,) how well the centers fit each; see onboarding.py
 
@@ -125,7 +133,9 @@ def begin(stage: Stage, centers: Tensor, keys: Tensor, rows: Rows, moment: Momen
     at_server = stage.topology.is_server
     everyone = torch.ones(len(keys), dtype=torch.bool, device=keys.device)
     if not at_server:
-        centers = centers.expand(len(keys), -1, -1).clone()
+        common, centers = centers, shelf.table((len(keys), *centers.shape[1:]), centers.dtype, centers.device)
+        for some in shelf.row_blocks(centers):
+            centers[some] = common if len(common) == 1 else common[some]
     return stage.algorithm.begin(State(centers, keys, rows, at_server, moment, everyone))
 
 
@@ -146,7 +156,7 @@ def hand_over(
     elif after.topology.is_server and not before.topology.is_server:
         traffic.up += clients * held
         traffic.messages += clients
-        centers = centers.mean(0, keepdim=True)
+        centers = shelf.mean(centers)[None]
     wanted = after.algorithm.clusters()
     if centers.shape[1] == wanted:
         return centers
@@ -316,19 +326,44 @@ class Simulation:
 
         Looked up in the clients' memory, as only a simulation can: it is no part of what is told.
         """
-        loss = self.clients.cohort.memory.values.get("loss")
-        return float("nan") if loss is None or not len(told) else float(loss[told.clients].nanmean())
+        unknown = torch.full((len(told),), torch.nan, dtype=self.network.dtype, device=self.keys.device)
+        loss = self.clients.cohort.memory.get("loss", told.clients, unknown)
+        return float(loss.nanmean())
+
+    def look(self) -> Look:
+        """Centers, importance and how good the clients' models are, without keeping these."""
+        seen = [(importance, scores) for _, importance, _, scores in self._models(final=False)]
+        importance, scores = torch.cat([i for i, _ in seen]), joined([s for _, s in seen])
+        return Look(shelf.mean(self.state.centers), importance, scores=scores)
 
     def result(self, final: bool = False) -> Result:
-        """Centers, importance and personal models; `final`: with the algorithm's last phase."""
+        """The same, and the clients' models; `final`: with the algorithm's last phase."""
+        if final:
+            self.say_farewell()
+        shares, weights, scores, shelved = [], [], [], Shelved(len(self.data))
+        for some, importance, personal, score in self._models(final):
+            shares.append(importance)
+            weights.append(personal.weights)
+            scores.append(score)
+            shelved.put(some, personal.rows)
+        own = Personal(shelved.rows, torch.cat(weights).to(shelved.rows.device))
+        return Result(shelf.mean(self.state.centers), torch.cat(shares), own, scores=joined(scores))
+
+    def say_farewell(self) -> None:
+        """Count what a server sends when clients are to make their last models."""
+        if self.stage.topology.is_server:
+            self.traffic.to_clients(self.stage.algorithm.farewell(self.state.for_everyone()))
+
+    def _models(self, final: bool) -> Iterator[tuple[slice, Tensor, Personal, Scores | None]]:
+        """Block by block: some clients, their importance, their models, and the scores of these."""
         algorithm = self.stage.algorithm
         offer = algorithm.farewell(self.state.for_everyone())
-        if final and self.stage.topology.is_server:
-            self.traffic.to_clients(offer)
         cohort = self.clients.cohort.when(self.state.moment)
-        importance = algorithm.importance(cohort, offer)
-        personal = (algorithm.finish if final else algorithm.personal)(cohort, offer)
-        return Result(self.state.centers.mean(0), importance, personal)
+        for some, clients, letters in in_blocks.parts(cohort, offer):
+            importance = algorithm.importance(clients, letters)
+            personal = (algorithm.finish if final else algorithm.personal)(clients, letters)
+            test = None if self.test is None else self.test.take(clients.at)
+            yield some, importance, personal, None if test is None else clients.score(personal, test)
 
     def test_scores(self, personal: Personal) -> Scores | None:
         """Each client's model on its own held-out points."""
@@ -365,12 +400,15 @@ class Simulation:
 
         def part(prefix: str) -> dict[str, Tensor]:
             mine = {n: t for n, t in tensors.items() if n.startswith(prefix)}
-            return {n.removeprefix(prefix): t[order].to(device) for n, t in mine.items()}
+            return {n.removeprefix(prefix): shelf.take(t, order) for n, t in mine.items()}
 
-        centers = tensors["centers"] if self.stage.topology.is_server else tensors["centers"][order]
-        state = replace(self._enter(centers.to(device)), fields=part("state."))
-        memory = self.clients.cohort.memory
-        memory.values, memory.known = part("memory."), part("known.")
+        centers = tensors["centers"]
+        centers = centers if self.stage.topology.is_server else shelf.take(centers, order)
+        fields = {n: t.to(device) for n, t in part("state.").items()}
+        state = replace(self._enter(centers.to(device)), fields=fields)
+        memory, known = self.clients.cohort.memory, part("known.")
+        for name, value in part("memory.").items():
+            memory.set(name, value, known[name], device)
         return state
 
 
