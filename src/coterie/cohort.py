@@ -79,32 +79,6 @@ class Personal:
         return Personal.single(centers[torch.arange(len(centers)), importance.argmax(1)])
 
 
-class Shelved:
-    """The rows of all clients' models, put together block by block; one model for all is kept once."""
-
-    rows: Tensor  # (client, part, width)
-
-    def __init__(self, clients: int):
-        self.clients = clients
-
-    def put(self, some: slice, rows: Tensor) -> None:
-        """Rows (client, part, width) of some of the clients, in their order."""
-        shared = is_shared(rows)
-        if shared and (some.start == 0 or (is_shared(self.rows) and torch.equal(rows[0], self.rows[0]))):
-            self.rows = rows[:1].expand(self.clients, -1, -1)
-            return
-        home = shelf.home(rows.shape[1:], self.clients, rows.dtype, rows.device)
-        if len(rows) == self.clients:
-            self.rows = rows.to(home)
-            return
-        if some.start == 0 or is_shared(self.rows):
-            table = shelf.table((self.clients, *rows.shape[1:]), rows.dtype, home)
-            if some.start:
-                table[: some.start] = self.rows[: some.start]
-            self.rows = table
-        self.rows[some] = rows.to(home)
-
-
 @dataclass(frozen=True)
 class Moment:
     """When it is: with the seed, all that randomness and schedules depend on besides the client."""
@@ -134,7 +108,9 @@ class Cohort:
     task: Task
     moment: Moment
     privacy: Privacy | None = None  # of what they tell
-    _lost: list[tuple[Tensor, int, Tensor]] = field(default_factory=list, init=False, repr=False, compare=False)
+    _lost: list[tuple[Tensor, int, Tensor]] = field(
+        default_factory=list, init=False, repr=False, compare=False
+    )
 
     @staticmethod
     def whole(
@@ -291,6 +267,10 @@ class Cohort:
         columns = [self._evaluate(centers[:, s], self.network.point_losses) for s in range(centers.shape[1])]
         self._lost[:] = [(centers, centers._version, torch.stack(columns, 1))]
         return self._lost[0][2]
+
+    def knows_losses(self, centers: Tensor | None) -> bool:
+        """Have the losses of these centers been computed, so that they can be had for nothing?"""
+        return any(known is centers for known, _, _ in self._lost)
 
     def means(self, values: Tensor) -> Tensor:
         """(client, ...) the mean over a client's points (point, ...)."""

@@ -8,16 +8,19 @@ import torch
 from torch import Tensor
 
 from coterie import meters, shelf
+from coterie.chance import mix, uniform
 from coterie.cohort import Cohort
+from coterie.looks import Look
 from coterie.results import Record
 from coterie.scores import Scores
-from coterie.simulate import Look, Simulation
+from coterie.simulate import Simulation
 from coterie.summary import found_ari, importance_error_of
 from coterie.topology import Server
 from coterie.wire import Mail
 
 Columns = dict[str, Tensor]
 
+PROJECTED = 8  # dimensions of the picture of client rows
 EACH_ROUND = (
     "center_distance_min",
     "center_distance_max",
@@ -45,16 +48,17 @@ class Observer:
     def __init__(self, simulation: Simulation):
         self.simulation = simulation
         self._gaps: dict[int, float] = {}  # of the stages whose graph stays as it is
+        self._projection: Tensor | None = None
 
     def each_round(self, told: Mail) -> tuple[Record, Columns]:
-        """What takes no more than a pass over the rows: one number each, and columns (cluster,)."""
-        if not told.fields:
-            return {}, {}
+        """What takes no more than a pass over the rows: one number each, and columns (client, ...) or (cluster,)."""
         state = self.simulation.state
         every = state.centers[..., : state.rows.n_parameters]
         centers = shelf.mean(every)
+        columns = self._picture(told, centers)
+        if not told.fields:
+            return {}, columns
         found: Record = {}
-        columns: Columns = {}
         if len(centers) > 1:
             found["center_distance_min"], found["center_distance_max"] = meters.center_distances(centers)
             found["cosine_between"] = meters.cosine_between(centers)
@@ -74,6 +78,19 @@ class Observer:
             found["spectral_gap"] = self._gap()
         return written(found), columns
 
+    def _picture(self, told: Mail, centers: Tensor) -> Columns:
+        """A fixed random projection of the rows told, and how alike the centers (cluster, parameter) are."""
+        unit = torch.nn.functional.normalize(centers, dim=1)
+        columns = {"client": told.clients, "similarity": unit @ unit.T}
+        if "row" in told.fields:
+            if self._projection is None:
+                self._projection = projection(centers.shape[1], told.row.dtype, told.row.device)
+            rows = told.row[..., : centers.shape[1]]
+            columns["projection"] = rows.new_empty(*rows.shape[:-1], PROJECTED)
+            for some in shelf.row_blocks(rows):
+                columns["projection"][some] = rows[some] @ self._projection.T
+        return columns
+
     def evaluated(self, told: Mail, result: Look) -> tuple[Record, Columns]:
         """What needs models on data."""
         found, columns = self._of_hard_clusters(told, result) if self._is_hard(told) else ({}, {})
@@ -89,7 +106,9 @@ class Observer:
     def _of_hard_clusters(self, told: Mail, result: Look) -> tuple[Record, Columns]:
         """R, and B of those heard."""
         main, weight, clusters = result.importance.argmax(1), self._weights(), result.importance.shape[1]
-        each = meters.mean_by_cluster(self._center_losses(main), main, weight, clusters)
+        known = result.losses
+        losses = self._center_losses(main) if known is None else known.gather(1, main[:, None])[:, 0]
+        each = meters.mean_by_cluster(losses, main, weight, clusters)
         found: Record = {"learning_objective": meters.over_clusters(each, main, weight)}
         columns: Columns = {"learning_objective": each}
         gradients, clustered = self._gradients(told), self._clustered(told)
@@ -178,6 +197,15 @@ def last(records: list[Record], stage: int) -> Record:
 def written(found: Record) -> Record:
     """For JSON, which has no word for what is not finite."""
     return {name: value if math.isfinite(value) else None for name, value in found.items()}
+
+
+def projection(n: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """(dimension, parameter) Gaussian rows, the same in every run, so that pictures can be compared."""
+    place = torch.arange(n, device=device) * PROJECTED + torch.arange(PROJECTED, device=device)[:, None]
+    radius = torch.sqrt(-2 * torch.log(uniform(mix("projection radius", place))))
+    angle = 2 * torch.pi * uniform(mix("projection angle", place))
+    scaled: Tensor = radius * torch.cos(angle) / PROJECTED**0.5
+    return scaled.to(dtype)
 
 
 def _spreads(scores: Scores) -> Record:

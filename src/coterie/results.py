@@ -14,10 +14,10 @@ from coterie.cohort import Personal
 from coterie.data.arrays import Client
 from coterie.errors import CoterieError
 from coterie.federation import Task
+from coterie.looks import Result
 from coterie.pixels import Pixels
 from coterie.rows import Rows
 from coterie.scores import mixture_of
-from coterie.simulate import Result
 
 if TYPE_CHECKING:
     import pandas

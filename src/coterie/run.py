@@ -14,15 +14,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from coterie import shelf
 from coterie.algorithms.algorithm import Algorithm
-from coterie.chance import mix, uniform
 from coterie.checked import fits
 from coterie.cohort import Moment, Personal, is_shared
 from coterie.data import from_arrays
 from coterie.errors import CoterieError, SettingError, require
 from coterie.federation import Federation
 from coterie.interrupt import WholeRounds
+from coterie.looks import Look, Result
 from coterie.network import LOSSES, Loss
 from coterie.observer import Observer, last
 from coterie.onboarding import Recipe, own_fit
@@ -30,7 +29,7 @@ from coterie.participation import Participation
 from coterie.privacy import Privacy
 from coterie.results import Record, Run
 from coterie.rows import Build, Rows, factory
-from coterie.simulate import Look, Result, Simulation
+from coterie.simulate import Simulation
 from coterie.stages import Stage, Stages
 from coterie.starts import Start, started
 from coterie.store import Store
@@ -44,8 +43,6 @@ log = logging.getLogger("coterie")
 Watch = Callable[
     [Record, int], None
 ]  # called after each round with its record and the number of rounds in all
-
-PROJECTED = 8  # dimensions of the picture of client rows
 
 
 def load(
@@ -243,7 +240,6 @@ class Journal:
         self.evaluate_every, self.checkpoint_every = evaluate_every, checkpoint_every
         self.records: list[Record] = []
         self.observer = Observer(simulation)
-        self._projection: Tensor | None = None
         self._last: Result | None = None  # how things stand after the last round
 
     def open(self, experiment: str, resume: bool) -> None:
@@ -281,7 +277,7 @@ class Journal:
             record["try"] = simulation.course.attempt
         record["loss"] = _number(simulation.training_loss(told))  # waits for a GPU to be done
         trained = time.perf_counter()
-        columns = self._picture(told)
+        columns: dict[str, Tensor] = {}
         _note(record, columns, self.observer.each_round(told))
         if self.evaluate_every and (done % self.evaluate_every == 0 or simulation.done):
             columns.update(self._evaluate(record, told))
@@ -323,18 +319,6 @@ class Journal:
             record[f"test_{name}"] = _number(float(each.nanmean()))
             columns[f"test_{name}"] = each
         _note(record, columns, self.observer.evaluated(told, look))
-        return columns
-
-    def _picture(self, told: Mail) -> dict[str, Tensor]:
-        """A fixed random projection of the rows told, and how alike the centers are."""
-        n = self.simulation.network.rows.n_parameters
-        centers = torch.nn.functional.normalize(shelf.mean(self.simulation.state.centers)[:, :n], dim=1)
-        columns = {"client": told.clients, "similarity": centers @ centers.T}
-        if "row" in told.fields:
-            if self._projection is None:
-                self._projection = _projection(n, told.row.dtype, told.row.device)
-            parts = [told.row[some, ..., :n] @ self._projection for some in shelf.row_blocks(told.row)]
-            columns["projection"] = torch.cat(parts)
         return columns
 
     def finish(self) -> Run:
@@ -388,15 +372,6 @@ def described(simulation: Simulation) -> str:
         "stages": [repr(stage) for stage in simulation.stages],
     }
     return write(settings)
-
-
-def _projection(n: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """(parameter, dimension) Gaussian columns, the same in every run, so that pictures can be compared."""
-    place = torch.arange(n, device=device)[:, None] * PROJECTED + torch.arange(PROJECTED, device=device)
-    radius = torch.sqrt(-2 * torch.log(uniform(mix("projection radius", place))))
-    angle = 2 * torch.pi * uniform(mix("projection angle", place))
-    scaled: Tensor = radius * torch.cos(angle) / PROJECTED**0.5
-    return scaled.to(dtype)
 
 
 def _note(record: Record, columns: dict[str, Tensor], read: tuple[Record, dict[str, Tensor]]) -> None:

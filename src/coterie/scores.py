@@ -83,9 +83,3 @@ def _macro_f1(owner: Tensor, guess: Tensor, truth: Tensor, clients: int, classes
     present = (guessed + true) > 0
     f1 = torch.where(present, 2 * right / (guessed + true).clamp(min=1), 0)
     return f1.sum(1) / present.sum(1)
-
-
-def joined(parts: Sequence[Scores | None]) -> Scores | None:
-    """The scores of some clients, then those of others; none where there were no points."""
-    known = [part.named() for part in parts if part is not None]
-    return Scores(**{n: torch.cat([part[n] for part in known]) for n in known[0]}) if known else None

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from coterie import accounting, in_blocks, shelf
+from coterie import accounting, in_blocks, looks, shelf
 from coterie.algorithms.algorithm import Algorithm
 from coterie.chance import gaussian, id_keys, mix
-from coterie.cohort import Cohort, Memory, Moment, Personal, Shelved
+from coterie.cohort import Cohort, Memory, Moment, Personal
 from coterie.errors import CoterieError
 from coterie.federation import Federation, Points
 from coterie.listener import Heard, State
+from coterie.looks import Look, Result
 from coterie.network import LOSSES, Loss, Network
 from coterie.privacy import private, warn_of_buffers
 from coterie.rows import Build, Rows
-from coterie.scores import Scores, joined
+from coterie.scores import Scores
 from coterie.selection import Answer, invite
 from coterie.separation import look, separated
 from coterie.stages import Course, Stage, Stages
@@ -109,23 +110,6 @@ def _count_between_peers(algorithm: Algorithm, heard: Heard, traffic: Traffic) -
         return torch.bincount(letter[edges], minlength=len(heard.mail))
 
     traffic.between(heard.mail, per_letter(others), per_letter(needed))
-
-
-@dataclass(frozen=True)
-class Look:
-    """How things stand now."""
-
-    centers: Tensor  # (cluster, width); over a graph the mean over its listeners
-    importance: Tensor  # (client, cluster)
-    scores: Scores | None = field(default=None, kw_only=True)  # of clients' models on their held-out points
-
-
-@dataclass(frozen=True)
-class Result(Look):
-    """What clients and listeners have in the end, or now."""
-
-    personal: Personal
-    fit: Tensor | None = None  # (client,) how well the centers fit each; see onboarding.py
 
 
 def begin(stage: Stage, centers: Tensor, keys: Tensor, rows: Rows, moment: Moment) -> State:
@@ -331,39 +315,19 @@ class Simulation:
         return float(loss.nanmean())
 
     def look(self) -> Look:
-        """Centers, importance and how good the clients' models are, without keeping these."""
-        seen = [(importance, scores) for _, importance, _, scores in self._models(final=False)]
-        importance, scores = torch.cat([i for i, _ in seen]), joined([s for _, s in seen])
-        return Look(shelf.mean(self.state.centers), importance, scores=scores)
+        """How things stand."""
+        return looks.look(self)
 
     def result(self, final: bool = False) -> Result:
-        """The same, and the clients' models; `final`: with the algorithm's last phase."""
+        """The same, with the clients' models; `final`: with the algorithm's last phase."""
         if final:
             self.say_farewell()
-        shares, weights, scores, shelved = [], [], [], Shelved(len(self.data))
-        for some, importance, personal, score in self._models(final):
-            shares.append(importance)
-            weights.append(personal.weights)
-            scores.append(score)
-            shelved.put(some, personal.rows)
-        own = Personal(shelved.rows, torch.cat(weights).to(shelved.rows.device))
-        return Result(shelf.mean(self.state.centers), torch.cat(shares), own, scores=joined(scores))
+        return looks.result(self, final)
 
     def say_farewell(self) -> None:
         """Count what a server sends when clients are to make their last models."""
         if self.stage.topology.is_server:
             self.traffic.to_clients(self.stage.algorithm.farewell(self.state.for_everyone()))
-
-    def _models(self, final: bool) -> Iterator[tuple[slice, Tensor, Personal, Scores | None]]:
-        """Block by block: some clients, their importance, their models, and the scores of these."""
-        algorithm = self.stage.algorithm
-        offer = algorithm.farewell(self.state.for_everyone())
-        cohort = self.clients.cohort.when(self.state.moment)
-        for some, clients, letters in in_blocks.parts(cohort, offer):
-            importance = algorithm.importance(clients, letters)
-            personal = (algorithm.finish if final else algorithm.personal)(clients, letters)
-            test = None if self.test is None else self.test.take(clients.at)
-            yield some, importance, personal, None if test is None else clients.score(personal, test)
 
     def test_scores(self, personal: Personal) -> Scores | None:
         """Each client's model on its own held-out points."""

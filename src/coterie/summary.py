@@ -13,8 +13,9 @@ from torch import Tensor
 from coterie import meters
 from coterie.accounting import account
 from coterie.cohort import Personal
+from coterie.looks import Look, Result
 from coterie.scores import Scores
-from coterie.simulate import Look, Result, Simulation
+from coterie.simulate import Simulation
 
 
 def center_scores(simulation: Simulation, centers: Tensor) -> list[Scores]:
