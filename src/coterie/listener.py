@@ -8,7 +8,7 @@ graph. Everything else that a listener knows is per client, client axis first, i
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -125,24 +125,43 @@ class Heard:
         weight = (weight if per_edge else weight[letter]).to(rows.dtype)
         total = rows.new_zeros(self.listeners, weight.shape[1]).index_add_(0, listener, weight)
         share = weight / torch.where(total > 0, total, 1)[listener]
-
-        def of(rows: Tensor, otherwise: Tensor) -> Tensor:
-            means = [
-                self._sum(share[:, s].contiguous(), rows if rows.dim() == 2 else rows[:, s].contiguous())
-                for s in range(weight.shape[1])
-            ]
-            return torch.where(total[:, :, None] > 0, torch.stack(means, 1), otherwise)
-
-        return shelf.by_columns(of, rows, otherwise)
-
-    def _sum(self, share: Tensor, rows: Tensor) -> Tensor:
-        """(listener, width) the rows heard, times their shares (edge,), summed."""
         if self.at_server:
-            return share[None] @ rows
+            return torch.where(total[:, :, None] > 0, self._sums_at_server(rows, share), otherwise)
+        found = None
+        for some in shelf.blocks(self.listeners, 4 * otherwise[0].nbytes, rows.device):
+            sums = self._sums_at_peers(rows, share, some)
+            sums = torch.where(total[some, :, None] > 0, sums, otherwise[some])
+            if len(sums) == self.listeners:
+                return sums
+            found = shelf.table(otherwise.shape, rows.dtype, rows.device) if found is None else found
+            found[some] = sums
+        assert found is not None
+        return found
+
+    def _sums_at_server(self, rows: Tensor, share: Tensor) -> Tensor:
+        """(1, cluster, width) the rows heard, times their shares (letter, cluster)."""
+        total = rows.new_zeros(1, share.shape[1], rows.shape[-1])
+        for some in shelf.blocks(len(rows), rows[:1].nbytes, rows.device):
+            heard = by_cluster(rows[some], share)
+            parts = [one[None] @ each for one, each in zip(share[some].T, heard, strict=True)]
+            total += torch.stack(parts, 1)
+        return total
+
+    def _sums_at_peers(self, rows: Tensor, share: Tensor, some: slice) -> Tensor:
+        """(listener, cluster, width) the same for some of the listeners, with shares (edge, cluster)."""
         listener, letter = self.edges
-        begins = torch.searchsorted(listener, torch.arange(self.listeners + 1, device=listener.device))
-        size = (self.listeners, len(rows))
-        return torch.sparse_csr_tensor(begins, letter, share, size, check_invariants=False) @ rows
+        wanted = torch.arange(some.start, some.stop + 1, device=listener.device)
+        begins = torch.searchsorted(listener, wanted)
+        edges = slice(int(begins[0]), int(begins[-1]))
+        size = (some.stop - some.start, len(rows))
+        parts = [
+            torch.sparse_csr_tensor(
+                begins - begins[0], letter[edges], one[edges].contiguous(), size, check_invariants=False
+            )
+            @ each
+            for one, each in zip(share.T, by_cluster(rows, share), strict=True)
+        ]
+        return torch.stack(parts, 1)
 
     def own(self, values: Tensor) -> Tensor:
         """(listener, ...) of values (letter, ...) those of the listener's own letter; 0 where it told none."""
@@ -162,3 +181,9 @@ class Heard:
             for at, m in zip(torch.split(listener, 1024), torch.split(letter, 1024), strict=True)
         ]
         return torch.cat(parts)
+
+
+def by_cluster(rows: Tensor, share: Tensor) -> Iterator[Tensor]:
+    """For each column of shares the rows (letter, width) that it is of."""
+    for s in range(share.shape[1]):
+        yield rows if rows.dim() == 2 else rows[:, s].contiguous()

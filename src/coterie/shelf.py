@@ -11,7 +11,7 @@ import mmap
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from weakref import WeakSet
@@ -120,22 +120,3 @@ def mean(values: Tensor) -> Tensor:
     for some in row_blocks(values):
         total += values[some].sum(0)
     return total / len(values)
-
-
-def by_columns(of: Callable[[Tensor, Tensor], Tensor], one: Tensor, other: Tensor) -> Tensor:
-    """A function of two tables whose last axis is the same, and in which every column is by itself.
-
-    What it gives is shaped as the second; it may need several times as much memory meanwhile.
-    """
-    width, size = one.shape[-1], one.element_size()
-    column = (one.numel() + 4 * other.numel()) // max(1, width) * size
-    found: Tensor | None = None
-    for some in blocks(width, column, one.device):
-        part = of(one[..., some], other[..., some])
-        if part.shape[-1] == width:
-            return part
-        if found is None:
-            found = table((*part.shape[:-1], width), part.dtype, part.device)
-        found[..., some] = part
-    assert found is not None
-    return found
