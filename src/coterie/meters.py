@@ -15,7 +15,7 @@ from sklearn.metrics import adjusted_rand_score
 from torch import Tensor
 from torch.nn.functional import normalize, one_hot
 
-from coterie.shelf import mean, row_blocks
+from coterie.shelf import blocks, mean, row_blocks
 
 DENSE = 500  # clients up to which all eigenvalues of a graph are computed
 RESTARTS = 100  # of Lanczos iterations for the others; a graph so slow to mix is left without the number
@@ -49,7 +49,7 @@ def cosine_within(rows: Tensor, label: Tensor, clusters: int) -> Tensor:
     length = rows.new_empty(len(rows))
     member = one_hot(label, clusters).to(rows.dtype)
     total = rows.new_zeros(clusters, rows.shape[1])  # (cluster, parameter) the sum of unit rows
-    for some in row_blocks(rows):
+    for some in blocks(len(rows), rows[:1].nbytes, rows.device):
         length[some] = rows[some].norm(dim=1)
         total += (member[some] / length[some].clamp(min=1e-30)[:, None]).T @ rows[some]
     count = member.sum(0).double()
@@ -63,7 +63,8 @@ def clustering_objective(rows: Tensor, label: Tensor, weight: Tensor, centers: T
     """(cluster,) F of WeCFL, eq. (4), cluster by cluster: Σ λ_i·‖ω_i − Ω_k‖² / Σ λ_i."""
     apart = rows.new_empty(len(rows))
     for some in row_blocks(rows):
-        apart[some] = (rows[some] - centers[label[some]]).square().sum(1)
+        own = centers[label[some]] if len(centers) > 1 else centers
+        apart[some] = (rows[some] - own).square_().sum(1)
     return mean_by_cluster(apart, label, weight, len(centers))
 
 
