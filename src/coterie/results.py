@@ -58,7 +58,7 @@ class PersonalModel:
             outputs: list[Tensor] = [module(x) for module in self.modules]
             if len(outputs) == 1:
                 return outputs[0]
-            weights = (self.weights / self.weights.sum()).to(first.dtype)
+            weights = (self.weights / self.weights.sum()).to(first.device, first.dtype)
             return mixture_of(outputs, weights.expand(len(x), -1), self.task)
 
     def predict(self, x: Any) -> Tensor:
