@@ -178,6 +178,8 @@ def draw(runs: list[dict[str, Any]], picture: Path) -> None:
     ends = [min(run["clients"] for run in runs), max(run["clients"] for run in runs)]
     left.plot(ends, [2e-5 * n for n in ends], ":", color="grey", label="as the number of clients")
     right.axhline(GIB, ls=":", color="grey", label=f"{GIB} GiB")
+    right.set_yticks([0.5, 1, 2, 4, 8], ["0.5", "1", "2", "4", "8"], minor=False)
+    right.minorticks_off()
     left.set(xlabel="clients", ylabel="seconds a round", title="Time")
     right.set(xlabel="clients", ylabel="GiB at the peak", title="Memory of the whole run")
     left.legend(frameon=False, fontsize=8)
