@@ -15,7 +15,8 @@ from torch import nn
 
 from coterie import ALGORITHMS, Federation, Graph, Server, Stage, Stages, Training
 from coterie.data import digits, from_arrays, regressions
-from coterie.simulate import Result, Simulation
+from coterie.looks import Result
+from coterie.simulate import Simulation
 
 
 def linear() -> nn.Module:

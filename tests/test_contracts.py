@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from coterie import ALGORITHMS, Algorithm, Federation, Graph, Participation, Server, Stage, Stages, Training
 from coterie.apart import run_apart
 from coterie.data import digits, from_arrays, regressions
-from coterie.simulate import Result, Simulation
+from coterie.looks import Result
+from coterie.simulate import Simulation
 
 F64 = torch.float64
 TRAINING = Training(rate=0.02, batch=10, epochs=1, momentum=0.5, keep=True)

@@ -57,7 +57,7 @@ def played(asked: Experiment) -> tuple[dict, list[float]]:
     losses = []
     while not simulation.done:
         simulation.step()
-        losses.append(float(simulation.test_scores(simulation.result(final=False).personal).loss.mean()))
+        losses.append(float(simulation.result().scores.loss.mean()))
     return summarise(simulation, simulation.result(final=True)), losses
 
 

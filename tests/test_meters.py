@@ -256,7 +256,7 @@ def test_readings_are_those_of_the_run() -> None:
     assert record["clustering_objective"] == pytest.approx(float((sizes * apart).sum() / sizes.sum()))
     assert record["center_distance_min"] == pytest.approx(float((centers[0] - centers[1]).norm()))
     result = played.result()
-    record, columns = Observer(played).evaluated(told, result, None)
+    record, columns = Observer(played).evaluated(told, result)
     losses, gradients = [], []
     for i in range(8):
         own = slice(int(played.data.train.offset[i]), int(played.data.train.offset[i + 1]))
@@ -340,7 +340,7 @@ def test_looking_changes_nothing() -> None:
             told = looked.step()
             result = looked.result()
             observer.each_round(told)
-            observer.evaluated(told, result, looked.test_scores(result.personal))
+            observer.evaluated(told, result)
             plain.step()
         with_meters, without = looked.save(), plain.save()
         assert with_meters[1] == without[1]

@@ -14,8 +14,9 @@ from coterie import ALGORITHMS, Federation, Points, Stage, Stages, Training
 from coterie.apart import run_apart
 from coterie.chance import mix
 from coterie.errors import CoterieError
+from coterie.looks import Result
 from coterie.pixels import MARGIN, Pixels
-from coterie.simulate import Result, Simulation
+from coterie.simulate import Simulation
 
 F64, CPU = torch.float64, torch.device("cpu")
 NORMALISE = ((0.5, 0.4, 0.3), (0.2, 0.3, 0.4))

@@ -50,7 +50,7 @@ def _outcome(folder: Path) -> dict[str, Any]:
     names += sorted(f"clients/{path.name}" for path in (folder / "clients").iterdir())
     outcome: dict[str, Any] = {name: (folder / name).read_bytes() for name in names}
     lines = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
-    outcome["rounds"] = [{k: v for k, v in line.items() if k != "seconds"} for line in lines]
+    outcome["rounds"] = [{k: v for k, v in line.items() if not k.startswith("seconds")} for line in lines]
     return outcome
 
 

@@ -32,10 +32,11 @@ from coterie.data import from_arrays, regressions
 from coterie.errors import CoterieError
 from coterie.experiment import parse
 from coterie.federation import Federation
+from coterie.looks import Result
 from coterie.network import LOSSES, Network
 from coterie.rows import Rows
 from coterie.separation import likeliest_shares, look, mixture_loss, separated
-from coterie.simulate import PERTURB, Result, Simulation, hand_over, loss_of_try, perturbed
+from coterie.simulate import PERTURB, Simulation, hand_over, loss_of_try, perturbed
 from coterie.stages import Course
 from coterie.starts import STARTS, started
 from coterie.wire import Mail, Traffic

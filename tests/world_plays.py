@@ -96,7 +96,7 @@ def play(plan: Stages, counted: Counted | None = None) -> tuple[dict[str, Tensor
             tensors |= {f"picture.{n}": t for n, t in journal._picture(told).items()}
     found, columns = observer.each_round(told)
     now = simulation.result()
-    scores = simulation.test_scores(now.personal)
+    scores = now.scores
     assert scores is not None
     tensors |= {f"test.{n}": t for n, t in scores.named().items()}
     more, _ = observer.evaluated(told, now, scores)

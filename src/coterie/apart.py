@@ -16,13 +16,13 @@ from coterie.chance import id_keys
 from coterie.cohort import Cohort, Memory, Moment, Personal
 from coterie.federation import Federation
 from coterie.listener import Heard, State
+from coterie.looks import Result
 from coterie.network import LOSSES, Network
 from coterie.privacy import private
 from coterie.rows import Build
 from coterie.selection import Answer
 from coterie.separation import look, separated
 from coterie.simulate import (
-    Result,
     begin,
     finite_only,
     first_centers,

@@ -7,7 +7,7 @@ Anything per point is flat: the points of the first client, then of the second, 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.func import vmap
 from torch.nn import functional
 
+from coterie import shelf
 from coterie.chance import gumbel, mix
 from coterie.federation import Points, Task
 from coterie.network import Network
@@ -29,7 +30,10 @@ if TYPE_CHECKING:
 
 
 class Memory:
-    """What clients keep to themselves: named tensors, client axis first. It never crosses the wire."""
+    """What clients keep to themselves: named tensors, client axis first. It never crosses the wire.
+
+    It lies on a shelf: a GPU has of it what this round's cohort recalls, and no more.
+    """
 
     def __init__(self, clients: int):
         self.clients = clients
@@ -39,16 +43,25 @@ class Memory:
     def put(self, name: str, at: Tensor, value: Tensor) -> None:
         old = self.values.get(name)
         if old is None or old.shape[1:] != value.shape[1:]:
-            self.values[name] = value.new_zeros(self.clients, *value.shape[1:])
-            self.known[name] = torch.zeros(self.clients, dtype=torch.bool, device=value.device)
-        self.values[name][at] = value.detach()
+            home = shelf.home(value.shape[1:], self.clients, value.dtype, value.device)
+            self.values[name] = shelf.table((self.clients, *value.shape[1:]), value.dtype, home)
+            self.known[name] = torch.zeros(self.clients, dtype=torch.bool, device=home)
+        table = self.values[name]
+        at = at.to(table.device)
+        table[at] = value.detach().to(table.device)
         self.known[name][at] = True
+
+    def set(self, name: str, values: Tensor, known: Tensor, device: torch.device) -> None:
+        """All clients' at once, for a run that computes on this device."""
+        home = shelf.home(values.shape[1:], self.clients, values.dtype, device)
+        self.values[name], self.known[name] = values.to(home), known.to(home)
 
     def get(self, name: str, at: Tensor, otherwise: Tensor) -> Tensor:
         if name not in self.values:
             return otherwise
-        known = self.known[name][at].view(-1, *(1,) * (otherwise.dim() - 1))
-        return torch.where(known, self.values[name][at], otherwise)
+        here = at.to(self.known[name].device)
+        known = self.known[name][here].to(at.device).view(-1, *(1,) * (otherwise.dim() - 1))
+        return torch.where(known, self.values[name][here].to(at.device), otherwise)
 
 
 @dataclass(frozen=True)
@@ -98,6 +111,9 @@ class Cohort:
     moment: Moment
     privacy: Privacy | None = None  # of what they tell
     compiler: Compiler | None = None  # of their steps
+    _lost: list[tuple[Tensor, int, Tensor]] = field(
+        default_factory=list, init=False, repr=False, compare=False
+    )
 
     @staticmethod
     def whole(
@@ -251,8 +267,16 @@ class Cohort:
 
     def losses(self, centers: Tensor) -> Tensor:
         """(point, cluster) the loss of each center (client, cluster, width) on its client's points."""
+        for known, version, found in self._lost:  # importance and models are made of the same
+            if known is centers and version == centers._version:
+                return found
         columns = [self._evaluate(centers[:, s], self.network.point_losses) for s in range(centers.shape[1])]
-        return torch.stack(columns, 1)
+        self._lost[:] = [(centers, centers._version, torch.stack(columns, 1))]
+        return self._lost[0][2]
+
+    def knows_losses(self, centers: Tensor | None) -> bool:
+        """Have the losses of these centers been computed, so that they can be had for nothing?"""
+        return any(known is centers for known, _, _ in self._lost)
 
     def means(self, values: Tensor) -> Tensor:
         """(client, ...) the mean over a client's points (point, ...)."""
@@ -273,7 +297,7 @@ class Cohort:
         """(client, parameter) the gradient of each client's mean loss at its row (client, width), as in training."""
         whole = replace(self.training, batch=None)
         at_once = chunk_size(self.network, whole, int(self.sizes.max()))
-        found = []
+        found = shelf.table((len(self), self.network.rows.n_parameters), rows.dtype, rows.device)
         for clients in torch.split(torch.arange(len(self), device=self.at.device), at_once):
             table, here = padded(self.points, clients)
             mask = here.to(self.network.dtype)
@@ -283,8 +307,8 @@ class Cohort:
                 self.key("gradient")[clients],
             )
             weight = mask / mask.sum(1, keepdim=True)
-            found.append(self.network.gradients(rows[clients], x, y, weight, mask, key)[0])
-        return torch.cat(found)
+            found[clients] = self.network.gradients(rows[clients], x, y, weight, mask, key)[0]
+        return found
 
     def score(self, personal: Personal, points: Points | None = None) -> Scores:
         """Loss, accuracy and macro-F1 of each client's model, on its own or on given points."""

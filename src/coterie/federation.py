@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal
 
 import torch
@@ -45,7 +47,7 @@ class Points:
     def sizes(self) -> Tensor:
         return self.offset.diff()
 
-    @property
+    @cached_property
     def owner(self) -> Tensor:
         """(point,) the position of the client that has it."""
         return torch.repeat_interleave(
@@ -63,6 +65,8 @@ class Points:
 
     def take(self, clients: Tensor) -> Points:
         """The points of some clients, in their order; the store is shared."""
+        if torch.equal(clients, torch.arange(len(self.sizes), device=clients.device)):
+            return self
         sizes = self.sizes[clients]
         offset = torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
         shift = torch.repeat_interleave(self.offset[clients] - offset[:-1], sizes)
@@ -104,7 +108,7 @@ class Federation:
     def __len__(self) -> int:
         return len(self.ids)
 
-    @property
+    @cached_property
     def mixture(self) -> Tensor | None:
         """(client, distribution): the true share of each distribution in a client's training data."""
         if self.train.component is None:
@@ -124,11 +128,12 @@ class Federation:
     def fingerprint(self) -> str:
         """Tells other data from this, whatever the order of its clients."""
         each = []
-        for i, name in enumerate(self.ids):
-            own = slice(int(self.train.offset[i]), int(self.train.offset[i + 1]))
+        x, at, y = (t.contiguous().cpu().numpy() for t in (self.train.x, self.train.at, self.train.y))
+        offset = self.train.offset.tolist()
+        for name, begin, end in zip(self.ids, offset[:-1], offset[1:], strict=True):
             digest = hashlib.blake2b(name.encode(), digest_size=8)
-            for part in (self.train.x[self.train.at[own]], self.train.y[own]):
-                digest.update(part.contiguous().cpu().numpy().tobytes())
+            for part in (x[at[begin:end]], y[begin:end]):
+                digest.update(part.tobytes())
             if self.normalise or self.augment:
                 digest.update(repr((self.normalise, self.augment)).encode())
             each.append(digest.hexdigest())
@@ -148,7 +153,7 @@ def check(data: Federation) -> None:
             "there are no clients; at least one client with at least one training point is needed"
         )
     if len(set(data.ids)) < len(data.ids):
-        twice = next(i for i in data.ids if data.ids.count(i) > 1)
+        twice = next(name for name, count in Counter(data.ids).items() if count > 1)
         raise CoterieError(f"two clients have the id {twice!r}; ids must differ")
     for name, points in (("training", data.train), ("test", data.test)):
         if points is not None:

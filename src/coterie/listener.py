@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
+from coterie import shelf
 from coterie.chance import gumbel, mix
 from coterie.cohort import Moment
 from coterie.rows import Rows
@@ -123,28 +124,43 @@ class Heard:
         weight = (weight if per_edge else weight[letter]).to(otherwise.dtype)
         total = otherwise.new_zeros(self.listeners, weight.shape[1]).index_add_(0, listener, weight)
         share = weight / torch.where(total > 0, total, 1)[listener]
-        sums = self._sums_at_server if self.at_server else self._sums_at_peers
-        return torch.where(total[:, :, None] > 0, sums(name, share), otherwise)
+        if self.at_server:
+            return torch.where(total[:, :, None] > 0, self._sums_at_server(name, share), otherwise)
+        rows, found = self.mail.fields[name], None
+        for some in shelf.blocks(self.listeners, 4 * otherwise[0].nbytes, rows.device):
+            sums = self._sums_at_peers(rows, share, some)
+            sums = torch.where(total[some, :, None] > 0, sums, otherwise[some])
+            if len(sums) == self.listeners:
+                return sums
+            found = shelf.table(otherwise.shape, rows.dtype, rows.device) if found is None else found
+            found[some] = sums
+        assert found is not None
+        return found
 
     def _sums_at_server(self, name: str, share: Tensor) -> Tensor:
         """(1, cluster, width) the rows heard, times their shares (letter, cluster): one sum over all processes."""
         letters, rows = self.mail.held(name)
-        parts = [
-            one[None] @ of_cluster
-            for one, of_cluster in zip(share[letters].T, by_cluster(rows, share), strict=True)
-        ]
-        return self.mail.world.add(torch.stack(parts, 1))
+        share = share[letters]
+        total = rows.new_zeros(1, share.shape[1], rows.shape[-1])
+        for some in shelf.blocks(len(rows), rows[:1].nbytes, rows.device):
+            heard = by_cluster(rows[some], share)
+            parts = [one[None] @ each for one, each in zip(share[some].T, heard, strict=True)]
+            total += torch.stack(parts, 1)
+        return self.mail.world.add(total)
 
-    def _sums_at_peers(self, name: str, share: Tensor) -> Tensor:
-        """(listener, cluster, width) the same for each listener, with shares (edge, cluster)."""
-        rows = self.mail.fields[name]
+    def _sums_at_peers(self, rows: Tensor, share: Tensor, some: slice) -> Tensor:
+        """(listener, cluster, width) the same for some of the listeners, with shares (edge, cluster)."""
         listener, letter = self.edges
-        begins = torch.searchsorted(listener, torch.arange(self.listeners + 1, device=listener.device))
-        size = (self.listeners, len(rows))
+        wanted = torch.arange(some.start, some.stop + 1, device=listener.device)
+        begins = torch.searchsorted(listener, wanted)
+        edges = slice(int(begins[0]), int(begins[-1]))
+        size = (some.stop - some.start, len(rows))
         parts = [
-            torch.sparse_csr_tensor(begins, letter, one.contiguous(), size, check_invariants=False)
-            @ of_cluster
-            for one, of_cluster in zip(share.T, by_cluster(rows, share), strict=True)
+            torch.sparse_csr_tensor(
+                begins - begins[0], letter[edges], one[edges].contiguous(), size, check_invariants=False
+            )
+            @ each
+            for one, each in zip(share.T, by_cluster(rows, share), strict=True)
         ]
         return torch.stack(parts, 1)
 
@@ -174,6 +190,6 @@ class Heard:
 
 
 def by_cluster(rows: Tensor, share: Tensor) -> Iterator[Tensor]:
-    """For each cluster of `share` (any, cluster) the rows (letter, width), which may be the same for all."""
+    """For each column of shares the rows (letter, width) that it is of."""
     for s in range(share.shape[1]):
         yield rows if rows.dim() == 2 else rows[:, s].contiguous()

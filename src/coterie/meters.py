@@ -17,7 +17,10 @@ from sklearn.metrics import adjusted_rand_score
 from torch import Tensor
 from torch.nn.functional import normalize, one_hot
 
+from coterie.shelf import blocks, mean, row_blocks
+
 DENSE = 500  # clients up to which all eigenvalues of a graph are computed
+RESTARTS = 100  # of Lanczos iterations for the others; a graph so slow to mix is left without the number
 
 Over = Callable[[Tensor], Tensor]  # from a process's part to that of all; see World.add and World.most
 
@@ -51,12 +54,13 @@ def cosine_within(rows: Tensor, label: Tensor, clusters: int, add: Over = alone)
 
     Σ_ij u_i·u_j = ‖Σ_i u_i‖², so no matrix of pairs is needed.
     """
-    length = rows.norm(dim=1)
+    length = rows.new_empty(len(rows))
     member = one_hot(label, clusters).to(rows.dtype)
-    total = add(
-        (member / length.clamp(min=1e-30)[:, None]).T @ rows
-    )  # (cluster, parameter) the sum of unit rows
-    count = add(member.sum(0).double())
+    total = rows.new_zeros(clusters, rows.shape[1])  # (cluster, parameter) the sum of unit rows
+    for some in blocks(len(rows), rows[:1].nbytes, rows.device):
+        length[some] = rows[some].norm(dim=1)
+        total += (member[some] / length[some].clamp(min=1e-30)[:, None]).T @ rows[some]
+    total, count = add(total), add(member.sum(0).double())
     own = add(member.T.double() @ (length > 0).double())  # each with itself: 1, but 0 for a row of zeros
     pairs = count * (count - 1)
     others: Tensor = total.double().square().sum(1) - own
@@ -68,9 +72,9 @@ def clustering_objective(
 ) -> Tensor:
     """(cluster,) F of WeCFL, eq. (4), cluster by cluster: Σ λ_i·‖ω_i − Ω_k‖² / Σ λ_i."""
     apart = rows.new_empty(len(rows))
-    for cluster, center in enumerate(centers):
-        own = label == cluster
-        apart[own] = (rows[own] - center).square().sum(1)
+    for some in row_blocks(rows):
+        own = centers[label[some]] if len(centers) > 1 else centers
+        apart[some] = (rows[some] - own).square_().sum(1)
     return mean_by_cluster(apart, label, weight, len(centers), add)
 
 
@@ -98,11 +102,18 @@ def clusterability(
     share = one_hot(label, clusters).double() * weight.double()[:, None]
     total = add(share.sum(0))
     share = (share / torch.where(total > 0, total, 1)).to(gradients.dtype)
-    means = add(share.T @ gradients)
-    apart = gradients.new_full((clusters,), -1.0, dtype=torch.float64)  # below any distance
-    for cluster in sorted(set(label.tolist())):
-        apart[cluster] = (means[cluster] - gradients[label == cluster]).norm(dim=1).max().double()
-    return torch.where(total > 0, most(apart) / means.norm(dim=1).double(), torch.nan)
+    middle = gradients.new_zeros(clusters, gradients.shape[1])
+    for some in row_blocks(gradients):
+        middle += share[some].T @ gradients[some]
+    middle = add(middle)
+    apart = gradients.new_empty(len(gradients))
+    for some in row_blocks(gradients):
+        apart[some] = (middle[label[some]] - gradients[some]).norm(dim=1)
+    furthest = apart.new_full((clusters,), -1.0).scatter_reduce(
+        0, label, apart, "amax"
+    )  # -1: below any distance
+    found = most(furthest.double()) / middle.norm(dim=1).double()
+    return torch.where(total > 0, found, torch.nan)
 
 
 # over a graph
@@ -110,11 +121,12 @@ def clusterability(
 
 def consensus_distance(centers: Tensor) -> Tensor:
     """(cluster,) E_t of FedSPD, Theorem 5.10: 1/N·Σ_i ‖c_is − c̄_s‖², of centers (client, cluster, parameter)."""
-    each = [
-        (centers[:, s] - centers[:, s].mean(0)).square().sum(1).double().mean()
-        for s in range(centers.shape[1])
-    ]
-    return torch.stack(each)
+    middle = mean(centers)
+    apart = centers.new_empty(centers.shape[:2])
+    for some in row_blocks(centers):
+        for s in range(centers.shape[1]):
+            apart[some, s] = (centers[some, s] - middle[s]).square().sum(1)
+    return apart.double().mean(0)
 
 
 def spectral_gap(edges: Tensor, clients: int) -> float:
@@ -148,6 +160,7 @@ def spectral_gap(edges: Tensor, clients: int) -> float:
             which="LM",
             v0=start,
             tol=1e-6,
+            maxiter=RESTARTS,
             return_eigenvectors=False,
         )
     except ArpackError:

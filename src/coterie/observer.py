@@ -7,17 +7,20 @@ import math
 import torch
 from torch import Tensor
 
-from coterie import meters
+from coterie import meters, shelf
+from coterie.chance import mix, uniform
 from coterie.cohort import Cohort
+from coterie.looks import Look
 from coterie.results import Record
 from coterie.scores import Scores
-from coterie.simulate import Result, Simulation
+from coterie.simulate import Simulation
 from coterie.summary import found_ari, importance_error_of
 from coterie.topology import Server
 from coterie.wire import Mail
 
 Columns = dict[str, Tensor]
 
+PROJECTED = 8  # dimensions of the picture of client rows
 EACH_ROUND = (
     "center_distance_min",
     "center_distance_max",
@@ -45,16 +48,17 @@ class Observer:
     def __init__(self, simulation: Simulation):
         self.simulation = simulation
         self._gaps: dict[int, float] = {}  # of the stages whose graph stays as it is
+        self._projection: Tensor | None = None
 
     def each_round(self, told: Mail) -> tuple[Record, Columns]:
-        """What takes no more than a pass over the rows: one number each, and columns (cluster,)."""
-        if not told.fields:
-            return {}, {}
+        """What takes no more than a pass over the rows: one number each, and columns (client, ...) or (cluster,)."""
         state = self.simulation.state
         every = state.centers[..., : state.rows.n_parameters]
-        centers = every.mean(0)
+        centers = shelf.mean(every)
+        columns = self._picture(told, centers)
+        if not told.fields:
+            return {}, columns
         found: Record = {}
-        columns: Columns = {}
         if len(centers) > 1:
             found["center_distance_min"], found["center_distance_max"] = meters.center_distances(centers)
             found["cosine_between"] = meters.cosine_between(centers)
@@ -75,7 +79,21 @@ class Observer:
             found["spectral_gap"] = self._gap()
         return written(found), columns
 
-    def evaluated(self, told: Mail, result: Result, scores: Scores | None) -> tuple[Record, Columns]:
+    def _picture(self, told: Mail, centers: Tensor) -> Columns:
+        """A fixed random projection of the rows told, and how alike the centers (cluster, parameter) are."""
+        unit = torch.nn.functional.normalize(centers, dim=1)
+        columns = {"client": told.clients, "similarity": unit @ unit.T}
+        if "row" in told.fields:
+            _, rows = told.held("row")
+            if self._projection is None:
+                self._projection = projection(centers.shape[1], rows.dtype, rows.device)
+            seen = rows.new_empty(*rows.shape[:-1], PROJECTED)
+            for some in shelf.row_blocks(rows):
+                seen[some] = rows[some, ..., : centers.shape[1]] @ self._projection.T
+            columns["projection"] = told.each(seen)
+        return columns
+
+    def evaluated(self, told: Mail, result: Look) -> tuple[Record, Columns]:
         """What needs models on data."""
         found, columns = self._of_hard_clusters(told, result) if self._is_hard(told) else ({}, {})
         known = {
@@ -83,14 +101,16 @@ class Observer:
             "ari": found_ari(self.simulation, result),
         }
         found.update({name: value for name, value in known.items() if value is not None})
-        if scores is not None:
-            found.update(_spreads(scores))
+        if result.scores is not None:
+            found.update(_spreads(result.scores))
         return written(found), columns
 
-    def _of_hard_clusters(self, told: Mail, result: Result) -> tuple[Record, Columns]:
+    def _of_hard_clusters(self, told: Mail, result: Look) -> tuple[Record, Columns]:
         """R, and B of those heard."""
         main, weight, clusters = result.importance.argmax(1), self._weights(), result.importance.shape[1]
-        each = meters.mean_by_cluster(self._center_losses(main), main, weight, clusters)
+        known = result.losses
+        losses = self._center_losses(main) if known is None else known.gather(1, main[:, None])[:, 0]
+        each = meters.mean_by_cluster(losses, main, weight, clusters)
         found: Record = {"learning_objective": meters.over_clusters(each, main, weight)}
         columns: Columns = {"learning_objective": each}
         gradients, clustered = self._gradients(told), self._clustered(told)
@@ -138,18 +158,15 @@ class Observer:
 
     def _center_losses(self, main: Tensor) -> Tensor:
         """(client,) the mean loss of its cluster's center on a client's training points."""
-        cohort, clients = self._cohort(), self.simulation.clients
-        shown = clients.mine(
-            self.simulation.state.for_everyone().offer(centers=self.simulation.state.centers)
-        )
+        cohort, clients, state = self._cohort(), self.simulation.clients, self.simulation.state
+        shown = clients.mine(state.for_everyone().offer(centers=state.centers))
         main = main[shown.clients]
         losses = shown.centers.new_empty(len(main))
-        for cluster in sorted(set(main.tolist())):
+        for cluster in range(state.centers.shape[1]):
             own = (main == cluster).nonzero()[:, 0]
-            members = cohort.take(own)
-            losses[own] = members.means(members.losses(shown.take(own).centers[:, cluster : cluster + 1]))[
-                :, 0
-            ]
+            for some in shelf.blocks(len(own), state.centers[0, 0].nbytes, own.device):
+                members, centers = cohort.take(own[some]), shown.take(own[some]).centers
+                losses[own[some]] = members.means(members.losses(centers[:, cluster : cluster + 1]))[:, 0]
         return clients.of_all(losses)
 
     def _gradients(self, told: Mail) -> Tensor | None:
@@ -192,6 +209,15 @@ def last(records: list[Record], stage: int) -> Record:
 def written(found: Record) -> Record:
     """For JSON, which has no word for what is not finite."""
     return {name: value if math.isfinite(value) else None for name, value in found.items()}
+
+
+def projection(n: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """(dimension, parameter) Gaussian rows, the same in every run, so that pictures can be compared."""
+    place = torch.arange(n, device=device) * PROJECTED + torch.arange(PROJECTED, device=device)[:, None]
+    radius = torch.sqrt(-2 * torch.log(uniform(mix("projection radius", place))))
+    angle = 2 * torch.pi * uniform(mix("projection angle", place))
+    scaled: Tensor = radius * torch.cos(angle) / PROJECTED**0.5
+    return scaled.to(dtype)
 
 
 def _spreads(scores: Scores) -> Record:

@@ -14,10 +14,10 @@ from coterie.cohort import Personal
 from coterie.data.arrays import Client
 from coterie.errors import CoterieError
 from coterie.federation import Task
+from coterie.looks import Result
 from coterie.pixels import Pixels
 from coterie.rows import Rows
 from coterie.scores import mixture_of
-from coterie.simulate import Result
 
 if TYPE_CHECKING:
     import pandas
@@ -58,7 +58,7 @@ class PersonalModel:
             outputs: list[Tensor] = [module(x) for module in self.modules]
             if len(outputs) == 1:
                 return outputs[0]
-            weights = (self.weights / self.weights.sum()).to(first.dtype)
+            weights = (self.weights / self.weights.sum()).to(first.device, first.dtype)
             return mixture_of(outputs, weights.expand(len(x), -1), self.task)
 
     def predict(self, x: Any) -> Tensor:

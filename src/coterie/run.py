@@ -15,14 +15,14 @@ import torch
 from torch import Tensor, nn
 
 from coterie.algorithms.algorithm import Algorithm
-from coterie.chance import mix, uniform
 from coterie.checked import fits
-from coterie.cohort import Moment, Personal
+from coterie.cohort import Moment, Personal, is_shared
 from coterie.compiler import Compile
 from coterie.data import from_arrays
 from coterie.errors import CoterieError, SettingError, require
 from coterie.federation import Federation
 from coterie.interrupt import WholeRounds
+from coterie.looks import Look, Result
 from coterie.network import LOSSES, Loss
 from coterie.observer import Observer, last
 from coterie.onboarding import Recipe, own_fit
@@ -30,7 +30,7 @@ from coterie.participation import Participation
 from coterie.privacy import Privacy
 from coterie.results import Record, Run
 from coterie.rows import Build, Rows, factory
-from coterie.simulate import Result, Simulation
+from coterie.simulate import Simulation
 from coterie.stages import Stage, Stages
 from coterie.starts import Start, started
 from coterie.store import Store
@@ -44,8 +44,6 @@ log = logging.getLogger("coterie")
 Watch = Callable[
     [Record, int], None
 ]  # called after each round with its record and the number of rounds in all
-
-PROJECTED = 8  # dimensions of the picture of client rows
 
 
 def load(
@@ -80,7 +78,8 @@ def load(
             f"the model has {rows.width} numbers and those in {folder} have {tensors['centers'].shape[1]}; "
             "it must be the model of that run"
         )
-    personal = Personal(tensors["personal.rows"], tensors["personal.weights"])
+    own = tensors["personal.rows"].expand(len(ids), -1, -1)  # one model for all is kept once
+    personal = Personal(own, tensors["personal.weights"])
     result = Result(tensors["centers"], tensors["importance"], personal, tensors.get("fit"))
     stages = None
     if algorithm is not None:
@@ -251,7 +250,7 @@ class Journal:
         self.evaluate_every, self.checkpoint_every = evaluate_every, checkpoint_every
         self.records: list[Record] = []
         self.observer = Observer(simulation)
-        self._projection: Tensor | None = None
+        self._last: Result | None = None  # how things stand after the last round
 
     def open(self, experiment: str, resume: bool) -> None:
         """Begin in an empty folder, or go on from the last checkpoint."""
@@ -283,13 +282,16 @@ class Journal:
         }
         if simulation.stage.tries > 1:
             record["try"] = simulation.course.attempt
-        record["loss"] = _number(simulation.training_loss(told))
-        columns = self._picture(told)
+        record["loss"] = _number(simulation.training_loss(told))  # waits for a GPU to be done
+        trained = time.perf_counter()
+        columns: dict[str, Tensor] = {}
         _note(record, columns, self.observer.each_round(told))
         if self.evaluate_every and (done % self.evaluate_every == 0 or simulation.done):
             columns.update(self._evaluate(record, told))
         self._warn_if_diverged(record)
-        record.update(simulation.traffic.named(), seconds=round(time.perf_counter() - began, 4))
+        record.update(simulation.traffic.named())
+        ended = time.perf_counter()
+        record.update(seconds=round(ended - began, 4), seconds_evaluating=round(ended - trained, 4))
         self.records.append(record)
         self._write(lambda store: store.write_round(done - 1, record, columns))
         if done % self.checkpoint_every == 0 or simulation.done:
@@ -319,50 +321,45 @@ class Journal:
 
     def _evaluate(self, record: Record, told: Mail) -> dict[str, Tensor]:
         """The clients' present models on their held-out points: means to the record, the rest as columns."""
-        result = self.simulation.result()
-        columns = {"importance": result.importance}
-        scores = self.simulation.test_scores(result.personal)
-        for name, each in (scores.named() if scores else {}).items():
+        look: Look
+        if self.simulation.done and not self.simulation.stage.algorithm.has_final_phase():
+            look = self._last = self.simulation.result()  # which it will end with
+        else:
+            look = self.simulation.look()
+        columns = {"importance": look.importance}
+        for name, each in (look.scores.named() if look.scores else {}).items():
             record[f"test_{name}"] = _number(float(each.nanmean()))
             columns[f"test_{name}"] = each
-        _note(record, columns, self.observer.evaluated(told, result, scores))
-        return columns
-
-    def _picture(self, told: Mail) -> dict[str, Tensor]:
-        """A fixed random projection of the rows told, and how alike the centers are."""
-        n = self.simulation.network.rows.n_parameters
-        centers = torch.nn.functional.normalize(self.simulation.state.centers.mean(0)[:, :n], dim=1)
-        columns = {"client": told.clients, "similarity": centers @ centers.T}
-        if "row" in told.fields:
-            _, rows = told.held("row")
-            if self._projection is None:
-                self._projection = _projection(n, rows.dtype, rows.device)
-            columns["projection"] = told.each(rows[..., :n] @ self._projection)
+        _note(record, columns, self.observer.evaluated(told, look))
         return columns
 
     def finish(self) -> Run:
         """The final phase, the table's numbers, the results."""
         simulation, store = self.simulation, self.store
-        result = simulation.result(final=True)
+        if self._last is None:
+            result = simulation.result(final=True)
+        else:
+            result = self._last
+            simulation.say_farewell()
         result = replace(result, fit=own_fit(simulation, result.centers))
         summary = summarise(simulation, result)
         summary["meters"] = last(self.records, simulation.course.stage)
         result = simulation.whole(result)
         if store is not None:
+            rows = result.personal.rows
             tensors = {
                 "centers": result.centers,
                 "importance": result.importance,
-                "personal.rows": result.personal.rows,
+                "personal.rows": rows[:1] if is_shared(rows) else rows,
                 "personal.weights": result.personal.weights,
             }
             if result.fit is not None:
                 tensors["fit"] = result.fit
             self._write(lambda store: store.write_result(tensors, simulation.data.ids, summary))
         folder = None if store is None else store.folder
-        rows = simulation.network.rows
         recipe = Recipe.of(simulation)
         return Run(
-            rows,
+            simulation.network.rows,
             simulation.data.ids,
             simulation.data.task,
             result,
@@ -388,15 +385,6 @@ def described(simulation: Simulation) -> str:
         "stages": [repr(stage) for stage in simulation.stages],
     }
     return write(settings)
-
-
-def _projection(n: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """(parameter, dimension) Gaussian columns, the same in every run, so that pictures can be compared."""
-    place = torch.arange(n, device=device)[:, None] * PROJECTED + torch.arange(PROJECTED, device=device)
-    radius = torch.sqrt(-2 * torch.log(uniform(mix("projection radius", place))))
-    angle = 2 * torch.pi * uniform(mix("projection angle", place))
-    scaled: Tensor = radius * torch.cos(angle) / PROJECTED**0.5
-    return scaled.to(dtype)
 
 
 def _note(record: Record, columns: dict[str, Tensor], read: tuple[Record, dict[str, Tensor]]) -> None:

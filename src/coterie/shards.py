@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from coterie import in_blocks
 from coterie.cohort import Cohort, Memory, Moment, Personal
 from coterie.privacy import MODELS
 from coterie.selection import Answer
@@ -37,7 +38,8 @@ class Together:
     def tell(self, answer: Answer, offer: Mail, moment: Moment) -> Mail:
         if not len(offer):
             return Mail(offer.clients, {})
-        return Mail(offer.clients, answer(self.cohort.take(offer.clients).when(moment), offer))
+        cohort = self.cohort.take(offer.clients).when(moment)
+        return Mail(offer.clients, in_blocks.told(answer, cohort, offer))
 
     def mine(self, mail: Mail) -> Mail:
         return mail
@@ -84,7 +86,7 @@ class Sharded:
         def work() -> tuple[dict[str, Any], dict[str, Any]] | None:
             if not len(mine):
                 return None
-            told = answer(self.of_these(mine).when(moment), mine)
+            told = in_blocks.told(answer, self.of_these(mine).when(moment), mine)
             rows.update({n: t for n, t in told.items() if n in MODELS})
             narrow = {n: t.cpu().numpy() for n, t in told.items() if n not in MODELS}
             return narrow, {n: none_like(t) for n, t in rows.items()}

@@ -9,18 +9,18 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from coterie import accounting
+from coterie import accounting, looks, shelf
 from coterie.algorithms.algorithm import Algorithm
 from coterie.chance import gaussian, id_keys, mix
-from coterie.cohort import Cohort, Memory, Moment, Personal
+from coterie.cohort import Cohort, Memory, Moment
 from coterie.compiler import Compile, Compiler
 from coterie.errors import CoterieError
 from coterie.federation import Federation, Points
 from coterie.listener import Heard, State
+from coterie.looks import Look, Result
 from coterie.network import LOSSES, Loss, Network
 from coterie.privacy import private, warn_of_buffers
 from coterie.rows import Build, Rows
-from coterie.scores import Scores
 from coterie.selection import invite
 from coterie.separation import look, separated
 from coterie.shards import Clients, Sharded, Together
@@ -94,22 +94,14 @@ def _count_between_peers(algorithm: Algorithm, heard: Heard, traffic: Traffic) -
     traffic.between(heard.mail, per_letter(others), per_letter(needed))
 
 
-@dataclass(frozen=True)
-class Result:
-    """What clients and listeners have in the end, or now."""
-
-    centers: Tensor  # (cluster, width); over a graph the mean over its listeners
-    importance: Tensor  # (client, cluster)
-    personal: Personal  # of the clients that this process computes, until `Simulation.whole`
-    fit: Tensor | None = None  # (client,) how well the centers fit each; see onboarding.py
-
-
 def begin(stage: Stage, centers: Tensor, keys: Tensor, rows: Rows, moment: Moment) -> State:
     """The listeners' state at the start of a stage."""
     at_server = stage.topology.is_server
     everyone = torch.ones(len(keys), dtype=torch.bool, device=keys.device)
     if not at_server:
-        centers = centers.expand(len(keys), -1, -1).clone()
+        common, centers = centers, shelf.table((len(keys), *centers.shape[1:]), centers.dtype, centers.device)
+        for some in shelf.row_blocks(centers):
+            centers[some] = common if len(common) == 1 else common[some]
     return stage.algorithm.begin(State(centers, keys, rows, at_server, moment, everyone))
 
 
@@ -130,7 +122,7 @@ def hand_over(
     elif after.topology.is_server and not before.topology.is_server:
         traffic.up += clients * held
         traffic.messages += clients
-        centers = centers.mean(0, keepdim=True)
+        centers = shelf.mean(centers)[None]
     wanted = after.algorithm.clusters()
     if centers.shape[1] == wanted:
         return centers
@@ -316,33 +308,30 @@ class Simulation:
         if not len(told):
             return float("nan")
         cohort = self.clients.cohort
-        none = torch.full((len(cohort),), torch.nan, dtype=self.network.dtype, device=self.network.device)
-        loss = self.clients.of_all(cohort.memory.values.get("loss", none))
+        unknown = torch.full((len(cohort),), torch.nan, dtype=self.network.dtype, device=self.network.device)
+        loss = self.clients.of_all(cohort.recall("loss", unknown))
         return float(loss[told.clients].nanmean())
 
+    def look(self) -> Look:
+        """How things stand."""
+        return looks.look(self)
+
     def result(self, final: bool = False) -> Result:
-        """Centers, importance and personal models; `final`: with the algorithm's last phase."""
-        algorithm = self.stage.algorithm
-        offer = algorithm.farewell(self.state.for_everyone())
-        if final and self.stage.topology.is_server:
-            self.traffic.to_clients(offer)
-        cohort, offer = self.clients.cohort.when(self.state.moment), self.clients.mine(offer)
-        importance = self.clients.of_all(algorithm.importance(cohort, offer))
-        personal = (algorithm.finish if final else algorithm.personal)(cohort, offer)
-        return Result(self.state.centers.mean(0), importance, personal)
+        """The same, with the models of the clients that this process computes; `final`: after the last phase."""
+        if final:
+            self.say_farewell()
+        return looks.result(self, final)
+
+    def say_farewell(self) -> None:
+        """Count what a server sends when clients are to make their last models."""
+        if self.stage.topology.is_server:
+            self.traffic.to_clients(self.stage.algorithm.farewell(self.state.for_everyone()))
 
     def whole(self, result: Result) -> Result:
         """With the personal models of all clients."""
         if isinstance(self.clients, Sharded):
             return replace(result, personal=self.clients.models_of_all(result.personal))
         return result
-
-    def test_scores(self, personal: Personal) -> Scores | None:
-        """Each client's model on its own held-out points."""
-        if self.test is None:
-            return None
-        own = self.clients.cohort.score(personal, self.test).named()
-        return Scores(**{name: self.clients.of_all(each) for name, each in own.items()})
 
     # saving it
 
@@ -376,14 +365,16 @@ class Simulation:
 
         def part(prefix: str, of: Tensor = order) -> dict[str, Tensor]:
             mine = {n: t for n, t in tensors.items() if n.startswith(prefix)}
-            return {n.removeprefix(prefix): t[of].to(device) for n, t in mine.items()}
+            return {n.removeprefix(prefix): shelf.take(t, of) for n, t in mine.items()}
 
-        centers = tensors["centers"] if self.stage.topology.is_server else tensors["centers"][order]
-        state = replace(self._enter(centers.to(device)), fields=part("state."))
-        memory, own = self.clients.cohort.memory, order
-        if isinstance(self.clients, Sharded):
-            own = order[self.clients.own.cpu()]
-        memory.values, memory.known = part("memory.", own), part("known.", own)
+        centers = tensors["centers"]
+        centers = centers if self.stage.topology.is_server else shelf.take(centers, order)
+        fields = {n: t.to(device) for n, t in part("state.").items()}
+        state = replace(self._enter(centers.to(device)), fields=fields)
+        own = order[self.clients.own.cpu()] if isinstance(self.clients, Sharded) else order
+        memory, known = self.clients.cohort.memory, part("known.", own)
+        for name, value in part("memory.", own).items():
+            memory.set(name, value, known[name], device)
         return state
 
 

@@ -12,18 +12,30 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
 from coterie.errors import CoterieError
+from coterie.shelf import row_blocks
 
 Numbers = dict[str, int]
+Piece = bytes | memoryview
+
+KINDS = {  # as safetensors names them
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.int64: "I64",
+    torch.int32: "I32",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+}
 
 
 @contextmanager
@@ -40,13 +52,14 @@ def make_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
 
 
-def write_whole(path: Path, content: bytes) -> None:
-    """All of it or nothing: to a temporary file, synced, renamed."""
+def write_whole(path: Path, content: bytes | Iterable[Piece]) -> None:
+    """All of it or nothing: to a temporary file, synced, renamed. Content may come in pieces."""
     with _saying(f"write {path}"):
         temporary = path.with_name(path.name + ".part")
         try:
             with temporary.open("wb") as file:
-                file.write(content)
+                for piece in (content,) if isinstance(content, bytes) else content:
+                    file.write(piece)
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(temporary, path)
@@ -197,7 +210,26 @@ class Store:
         return summary
 
     def _write_tensors(self, name: str, tensors: dict[str, Tensor], notes: dict[str, str]) -> None:
-        write_whole(self.folder / name, save({n: t.contiguous().cpu() for n, t in tensors.items()}, notes))
+        write_whole(self.folder / name, pieces(tensors, notes))
+
+
+def pieces(tensors: dict[str, Tensor], notes: dict[str, str]) -> Iterator[Piece]:
+    """A safetensors file, in pieces: what is in it may be more than memory holds."""
+    widest_first = sorted(tensors, key=lambda n: -tensors[n].element_size())  # each at a multiple of its size
+    header: dict[str, Any] = {"__metadata__": notes}
+    end = 0
+    for name in widest_first:
+        tensor = tensors[name]
+        begin, end = end, end + tensor.numel() * tensor.element_size()
+        where = {"shape": list(tensor.shape), "data_offsets": [begin, end]}
+        header[name] = {"dtype": KINDS[tensor.dtype], **where}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    yield len(text).to_bytes(8, "little") + text
+    for tensor in (tensors[name] for name in widest_first):
+        flat = tensor.reshape(1, -1) if tensor.dim() == 0 else tensor
+        for some in row_blocks(flat):
+            yield flat[some].contiguous().cpu().reshape(-1).view(torch.uint8).numpy().data
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:

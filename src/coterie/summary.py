@@ -13,8 +13,9 @@ from torch import Tensor
 from coterie import meters
 from coterie.accounting import account
 from coterie.cohort import Personal
+from coterie.looks import Look, Result
 from coterie.scores import Scores
-from coterie.simulate import Result, Simulation
+from coterie.simulate import Simulation
 
 
 def center_scores(simulation: Simulation, centers: Tensor) -> list[Scores]:
@@ -50,7 +51,7 @@ def importance_error(importance: Tensor, mixture: Tensor, pairs: tuple[list[int]
     return float((importance[:, clusters].cpu().double() - mixture[:, distributions].double()).abs().mean())
 
 
-def importance_error_of(simulation: Simulation, result: Result) -> float | None:
+def importance_error_of(simulation: Simulation, result: Look) -> float | None:
     """That of a result, where the true shares are known and there are clusters to mistake."""
     mixture = simulation.data.mixture
     if mixture is None or simulation.data.distributions is None or not _has_centers(simulation):
@@ -59,7 +60,7 @@ def importance_error_of(simulation: Simulation, result: Result) -> float | None:
     return importance_error(result.importance, mixture, pairs) if len(pairs[0]) > 1 else None
 
 
-def found_ari(simulation: Simulation, result: Result) -> float | None:
+def found_ari(simulation: Simulation, result: Look) -> float | None:
     """The adjusted Rand index of a result, where there are clusters to be found."""
     mixture = simulation.data.mixture
     several = mixture is not None and mixture.shape[1] > 1 and result.importance.shape[1] > 1
@@ -89,7 +90,7 @@ def summarise(simulation: Simulation, result: Result) -> dict[str, Any]:
     privacy = account(simulation.stages)
     if privacy is not None:
         summary["privacy"] = privacy
-    summary["personal"] = _personal(simulation, result)
+    summary["personal"] = _personal(result.scores)
     if simulation.data.distributions is not None and _has_centers(simulation):
         summary["centers"] = _centers(simulation, result)
     found = found_ari(simulation, result)
@@ -115,11 +116,10 @@ def _all_pure(simulation: Simulation) -> bool:
 
 
 def _has_centers(simulation: Simulation) -> bool:
-    return bool(simulation.stage.algorithm.farewell(simulation.state).fields)
+    return bool(simulation.stage.algorithm.farewell(simulation.state.for_everyone()).fields)
 
 
-def _personal(simulation: Simulation, result: Result) -> dict[str, float]:
-    scores = simulation.test_scores(result.personal)
+def _personal(scores: Scores | None) -> dict[str, float]:
     if scores is None:
         return {}
     numbers = {}

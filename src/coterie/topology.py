@@ -107,7 +107,9 @@ class Graph(Checked):
         assert self.degree is not None
         wanted = self.degree * n_clients / 2
         most = max(1, n_clients // 2)  # m(n − m) edges grow up to there
-        return min(range(1, most + 1), key=lambda m: abs(m * (n_clients - m) - wanted))
+        root = (n_clients - math.sqrt(max(0.0, n_clients**2 - 4 * wanted))) / 2  # m(n − m) = wanted
+        near = {min(max(1, m), most) for m in (math.floor(root), math.ceil(root))}
+        return min(sorted(near), key=lambda m: abs(m * (n_clients - m) - wanted))
 
     def _edge_chance(self, n_clients: int) -> float:
         if self.kind == "complete":
@@ -128,17 +130,11 @@ class Graph(Checked):
 
     def edges(self, ids: Sequence[str], seed: int, round: int) -> Tensor:
         """(2, edge): the position of a listener and of a client it hears, sorted; everyone hears itself."""
-        order = sorted(range(len(ids)), key=ids.__getitem__)
-        low, high = _ends(self._walk(tuple(ids[i] for i in order), seed).at(round))
-        position = np.array(order, dtype=np.int64)
-        listener = np.concatenate((position[low], position[high], position))
-        speaker = np.concatenate((position[high], position[low], position))
-        by_listener = np.lexsort((speaker, listener))
-        return torch.from_numpy(np.stack((listener[by_listener], speaker[by_listener])))
+        return self._walk(tuple(ids), seed).edges(round)
 
     def describe(self, ids: Sequence[str], seed: int) -> dict[str, float]:
         """What was obtained at the start."""
-        walk = self._walk(tuple(sorted(ids)), seed)
+        walk = self._walk(tuple(ids), seed)
         n_edges = len(walk.start)
         return {"mean_degree": 2 * n_edges / len(ids), "edges": float(n_edges), "tries": float(walk.tries)}
 
@@ -198,9 +194,23 @@ class _Walk:
     """A graph from round to round; the last round is remembered, for the next is a change of it."""
 
     def __init__(self, graph: Graph, ids: tuple[str, ...], seed: int) -> None:
+        self.order = np.array(sorted(range(len(ids)), key=ids.__getitem__), dtype=np.int64)
+        ids = tuple(ids[i] for i in self.order)
         self.rewire, self.seed, self.keys = graph.rewire, seed, id_keys(ids)
         self.start, self.tries = graph._start(ids, seed)
         self.last = (0, self.start)
+        self._edges: tuple[Pairs, Tensor] | None = None  # of which pairs
+
+    def edges(self, round: int) -> Tensor:
+        """(2, edge) as Graph.edges has them."""
+        pairs = self.at(round)
+        if self._edges is None or self._edges[0] is not pairs:
+            low, high = (self.order[end] for end in _ends(pairs))
+            listener = np.concatenate((low, high, self.order))
+            speaker = np.concatenate((high, low, self.order))
+            sort = np.argsort(listener * len(self.order) + speaker)
+            self._edges = pairs, torch.from_numpy(np.stack((listener[sort], speaker[sort])))
+        return self._edges[1]
 
     def at(self, round: int) -> Pairs:
         if self.rewire == 0:

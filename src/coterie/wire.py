@@ -9,6 +9,7 @@ import torch
 from safetensors.torch import load, save
 from torch import Tensor
 
+from coterie import shelf
 from coterie.errors import CoterieError
 from coterie.world import ALONE, World
 
@@ -70,8 +71,11 @@ class Mail(Named):
         good = torch.ones(len(self), dtype=torch.bool, device=self.clients.device)
         for told in self.fields.values():
             if told.is_floating_point() and told.numel():
-                each = told.reshape(len(told), -1)
-                good &= each.amax(1).isfinite() & each.amin(1).isfinite()  # nan is both; no copy is made
+                for some in shelf.row_blocks(told):
+                    each = told[some].flatten(1) if told.dim() > 1 else told[some, None]
+                    good[some] &= (
+                        each.amax(1).isfinite() & each.amin(1).isfinite()
+                    )  # nan is both; no copy is made
         return good
 
     @property
@@ -104,7 +108,7 @@ class Mail(Named):
 def _pick(t: Tensor, letters: Tensor) -> Tensor:
     if t.stride(0) == 0 and len(t):
         return t[:1].expand(len(letters), *t.shape[1:])
-    return t[letters]
+    return shelf.take(t, letters)
 
 
 @dataclass

@@ -112,6 +112,10 @@ class Algorithm(Checked):
         """The model that a client takes away at the end."""
         return self.personal(cohort, offer)
 
+    def has_final_phase(self) -> bool:
+        """Is the model at the end another than the one in use before?"""
+        return type(self).finish is not Algorithm.finish
+
     def onboard(self, cohort: Cohort, offer: Mail) -> tuple[Tensor, Personal]:
         """Importance and model of clients that come after the end; they are offered the centers and no more."""
         return self.importance(cohort, offer), self.finish(cohort, offer)

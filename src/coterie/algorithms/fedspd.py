@@ -79,16 +79,15 @@ class FedSPD(Algorithm):
     # at the listener
     def combine(self, state: State, heard: Heard) -> State:
         drew = one_hot(heard.drew, self.n_clusters)
+        listener, letter = heard.edges
         if self.align:
             alike = heard.cosines("row", state.centers, state.rows.n_parameters)
             weight = one_hot(alike.argmax(1), self.n_clusters)
-            mean = heard.mean("row", weight, otherwise=state.centers, per_edge=True)
         else:
-            mean = heard.mean("row", drew, otherwise=state.centers)  # eq. (1)
-        if heard.at_server:
-            return state.update(centers=mean)
-        mine = heard.own(drew)[:, :, None] > 0  # line 24: only what I drew
-        return state.update(centers=torch.where(mine, mean, state.centers))
+            weight = drew[letter]  # eq. (1)
+        if not heard.at_server:
+            weight = weight * heard.own(drew)[listener]  # line 24: only what I drew
+        return state.update(centers=heard.mean("row", weight, otherwise=state.centers, per_edge=True))
 
     def needed(self, heard: Heard) -> Tensor:
         if self.align:  # a row may be filed under another name

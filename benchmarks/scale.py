@@ -1,0 +1,224 @@
+"""Time and memory of a round by the number of clients: `python benchmarks/scale.py --out FILE`.
+
+Every run is whole (journal, meters, evaluation, checkpoint, results) and in a process of its own, told that it has
+8 GiB of memory. `--plot FILE` draws what is in the result file. `--device cuda --cases cnn` is for a GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+from report import provenance, write
+
+import coterie
+from coterie import IFCA, FedAvg, Federation, FedSoft, FedSPD, Graph, Participation, Server, Training
+from coterie.data import regressions
+from coterie.federation import Points
+from coterie.memory import give_back
+from coterie.models import build
+
+GIB = 8
+EVERY = 10  # rounds from one evaluation to the next, as by default
+ALGORITHMS: dict[str, Any] = {
+    "FedAvg": FedAvg(),
+    "IFCA": IFCA(2),
+    "FedSoft": FedSoft(2),
+    "FedSPD": FedSPD(2, final_epochs=1),
+}
+POINTS = {"linear": 50, "mlp": 20, "cnn": 20}  # of a client
+PLACES = {"server": Server(), "graph": Graph("barabasi-albert", degree=10)}
+RUNS = {  # algorithm, place, part of the clients in a round, numbers of clients
+    "linear": [
+        ("FedAvg", "server", 1.0, (100, 1000, 10_000, 100_000)),
+        ("FedSPD", "graph", 1.0, (100, 1000, 10_000, 100_000)),
+        ("IFCA", "server", 1.0, (100_000,)),
+        ("FedSoft", "server", 1.0, (100_000,)),
+        ("FedAvg", "graph", 1.0, (100_000,)),
+    ],
+    "mlp": [
+        ("FedAvg", "server", 1.0, (100, 1000, 10_000)),
+        ("FedSPD", "graph", 1.0, (100, 1000, 10_000)),
+        ("IFCA", "server", 1.0, (10_000,)),
+        ("FedSoft", "server", 1.0, (10_000,)),
+        ("FedAvg", "graph", 1.0, (10_000,)),
+    ],
+    "cnn": [
+        ("FedAvg", "server", 0.1, (100, 1000, 10_000)),
+        ("FedAvg", "server", 1.0, (100, 1000, 10_000)),
+        ("FedSoft", "server", 1.0, (10_000,)),
+    ],
+}
+
+
+def images(clients: int, points: int, shape: tuple[int, ...]) -> Federation:
+    """Random pixels under random labels; clients draw from 10,000 of them, which are kept once."""
+    chance = torch.Generator().manual_seed(0)
+    x = torch.randint(0, 256, (10_000, *shape), generator=chance, dtype=torch.uint8)
+    y = torch.randint(0, 10, (10_000,), generator=chance)
+    x = x if len(shape) == 3 else x.float() / 255
+
+    def some(each: int) -> Points:
+        at = torch.randint(0, len(x), (clients * each,), generator=chance)
+        return Points(x, at, y[at], torch.arange(clients + 1) * each)
+
+    return Federation(tuple(map(str, range(clients))), some(points), some(2), "classification", 10)
+
+
+def problem(case: str, clients: int) -> tuple[Any, Federation]:
+    points = POINTS[case]
+    if case == "linear":
+        data = regressions(clients=clients, sizes=(points, points), test_points=points // 5)
+        return build("linear", (10,), 1), data
+    if case == "mlp":
+        return build("mlp", (784,), 10, hidden=(200,)), images(clients, points, (784,))
+    return build("cnn", (1, 28, 28), 10, hidden=(128,)), images(clients, points, (1, 28, 28))
+
+
+def measure(case: str, algorithm: str, place: str, part: float, clients: int, device: str) -> dict[str, Any]:
+    """One run, in this process."""
+    give_back()  # as the command line does
+    model, data = problem(case, clients)
+    rounds = 3 if case == "mlp" and clients > 1000 else 6
+    # the optimizer's memory of every client is kept, where there is one
+    training = Training(rate=0.01, batch=10, epochs=1, momentum=0.9 * (case == "cnn"), keep=case == "cnn")
+    with tempfile.TemporaryDirectory() as folder:
+        began = time.perf_counter()
+        run = coterie.run(
+            model,
+            data,
+            ALGORITHMS[algorithm],
+            rounds=rounds,
+            training=training,
+            topology=PLACES[place],
+            participation=Participation(fraction=part),
+            start="random",
+            device=device,
+            evaluate_every=rounds,
+            out=Path(folder) / "run",
+        )
+        whole = time.perf_counter() - began
+    found = shares(run.records)
+    found["seconds_before_and_after"] = round(whole - sum(r["seconds"] for r in run.records), 3)
+    found["peak_mib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    if device == "cuda":
+        found["peak_gpu_mib"] = torch.cuda.max_memory_allocated() // 2**20
+    return found
+
+
+def shares(records: list[dict[str, Any]]) -> dict[str, float]:
+    """Medians without the first round, which draws the graph; the last round alone was evaluated."""
+    training = median(r["seconds"] - r["seconds_evaluating"] for r in records[1:])
+    meters = median(r["seconds_evaluating"] for r in records[1:-1])
+    evaluation = records[-1]["seconds_evaluating"]
+    looking = ((EVERY - 1) * meters + evaluation) / EVERY
+    return {
+        "seconds_round": round(training, 4),
+        "seconds_meters": round(meters, 4),
+        "seconds_evaluation": round(evaluation, 4),
+        "looking_over_round": round(looking / training, 3),
+    }
+
+
+def apart(*what: Any) -> dict[str, Any]:
+    """A run in a process of its own."""
+    command = [sys.executable, __file__, "--one", json.dumps(what)]
+    place = {**os.environ, "COTERIE_MEMORY": str(GIB)} if what[-1] == "cpu" else dict(os.environ)
+    done = subprocess.run(command, env=place, capture_output=True, text=True, check=False)
+    if done.returncode:
+        return {"failed": done.stderr.strip().splitlines()[-1]}
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def verdicts(runs: list[dict[str, Any]]) -> list[str]:
+    """Does every run fit, and is looking at it less than a fifth of a round?"""
+    said = []
+    for run in runs:
+        name = f"{run['clients']} clients, {run['case']}, {run['algorithm']} at {run['place']}"
+        if "failed" in run:
+            said.append(f"{name}: DOES NOT RUN: {run['failed']}")
+            continue
+        fits = run["peak_mib"] <= GIB * 1024 or run["device"] == "cuda"
+        holds = fits and run["looking_over_round"] < 0.2
+        numbers = f"{run['seconds_round']} s a round, {run['looking_over_round']:.0%} looking, {run['peak_mib']} MiB"
+        said.append(f"{name}: {numbers}: {'holds' if holds else 'DOES NOT HOLD'}")
+    return said
+
+
+def draw(runs: list[dict[str, Any]], picture: Path) -> None:
+    """Seconds of a round and peak memory by clients, one line for each case that has several numbers of them."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.8), layout="constrained")
+    lines: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
+    for run in runs:
+        if "failed" not in run:
+            lines.setdefault((run["case"], run["algorithm"], run["place"]), []).append(run)
+    for (case, algorithm, place), found in lines.items():
+        if len(found) < 2:
+            continue
+        label = f"{case}, {algorithm} at a {place}"
+        clients = [run["clients"] for run in found]
+        left.loglog(clients, [run["seconds_round"] for run in found], "o-", ms=4, label=label)
+        right.loglog(clients, [run["peak_mib"] / 1024 for run in found], "o-", ms=4, label=label)
+    ends = [min(run["clients"] for run in runs), max(run["clients"] for run in runs)]
+    left.plot(ends, [2e-5 * n for n in ends], ":", color="grey", label="as the number of clients")
+    right.axhline(GIB, ls=":", color="grey", label=f"{GIB} GiB")
+    right.set_yticks([0.5, 1, 2, 4, 8], ["0.5", "1", "2", "4", "8"], minor=False)
+    right.minorticks_off()
+    left.set(xlabel="clients", ylabel="seconds a round", title="Time")
+    right.set(xlabel="clients", ylabel="GiB at the peak", title="Memory of the whole run")
+    left.legend(frameon=False, fontsize=8)
+    right.legend(frameon=False, fontsize=8)
+    figure.savefig(picture, dpi=110)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    parser.add_argument("--cases", nargs="+", choices=RUNS, default=["linear", "mlp"])
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--most", type=int, default=10**9, help="leave out runs of more clients")
+    parser.add_argument("--out", type=Path, help="the result file")
+    parser.add_argument("--plot", type=Path, help="draw the result file, and measure nothing")
+    options = parser.parse_args()
+    if options.one:
+        print(json.dumps(measure(*json.loads(options.one))))
+        return
+    if options.plot:
+        draw(json.loads(options.out.read_text())["runs"], options.plot)
+        return
+    runs, source = [], provenance()
+    for case in options.cases:
+        for algorithm, place, part, numbers in RUNS[case]:
+            for clients in numbers:
+                if clients > options.most:
+                    continue
+                run = {"case": case, "algorithm": algorithm, "place": place, "part": part, "clients": clients}
+                run |= {
+                    "device": options.device,
+                    **apart(case, algorithm, place, part, clients, options.device),
+                }
+                runs.append(run)
+                print(run, flush=True)
+                if options.out:
+                    write(options.out, {"provenance": source, "runs": runs, "says": verdicts(runs)})
+    print("\n".join(verdicts(runs)))
+
+
+if __name__ == "__main__":
+    main()

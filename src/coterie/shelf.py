@@ -1,0 +1,122 @@
+"""Tables with a row for each client, which may be more than memory holds.
+
+A table that would take more than a share of memory lies in a file that is mapped into it: an ordinary tensor, whose
+pages the system brings in and puts away. Whoever goes through one does so block by block, and after each block its
+pages are put away again. The file has no name: it is gone with the tensor, however the program ends.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from weakref import WeakSet
+
+import torch
+from torch import Tensor
+
+from coterie.errors import CoterieError, require
+
+SHARE = 16  # one table in memory, or one block of a larger one, takes at most one part in so many of it
+NEAR = 4 * 2**20  # bytes of a block that is only looked at, on a CPU
+SMALL = 64 * 2**20  # bytes that a table may take on a GPU between rounds
+_mapped: WeakSet[mmap.mmap] = WeakSet()
+
+
+@cache
+def memory(device: torch.device) -> int:
+    """Bytes of a device; of the host, unless COTERIE_MEMORY says how many GiB there are to be used."""
+    if device.type == "cuda":
+        return int(torch.cuda.get_device_properties(device).total_memory)
+    said = os.environ.get("COTERIE_MEMORY")
+    if said is not None:
+        known = said.replace(".", "", 1).isdigit() and float(said) > 0
+        require(known, "COTERIE_MEMORY", said, "a number of GiB above 0")
+        return int(float(said) * 2**30)
+    if not hasattr(os, "sysconf"):
+        return 8 * 2**30
+    there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    limit = Path("/sys/fs/cgroup/memory.max")  # of a container
+    text = limit.read_text().strip() if limit.exists() else ""
+    return min(there, int(text)) if text.isdigit() else there
+
+
+def budget(device: torch.device) -> int:
+    """Bytes of one table, or of one block."""
+    return memory(device) // SHARE
+
+
+def table(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Zeros, on the device or, where they are too many for the host's memory, on disk."""
+    size = torch.Size(shape)
+    if device.type != "cpu" or size.numel() * dtype.itemsize <= budget(device):
+        return torch.zeros(size, dtype=dtype, device=device)
+    return torch.frombuffer(_file(size.numel() * dtype.itemsize), dtype=dtype).view(size)
+
+
+def home(row: torch.Size, rows: int, dtype: torch.dtype, device: torch.device) -> torch.device:
+    """Where what clients keep between rounds lies: a GPU holds this round's cohort, and of the others little."""
+    small = rows * row.numel() * dtype.itemsize <= SMALL
+    return device if device.type == "cpu" or small else torch.device("cpu")
+
+
+def _file(size: int) -> mmap.mmap:
+    folder = tempfile.gettempdir()
+    if shutil.disk_usage(folder).free < size:  # later it could not be said
+        raise CoterieError(
+            f"a table of {size / 2**30:.1f} GiB has no room in {folder}; TMPDIR names another folder, and "
+            "COTERIE_MEMORY the GiB of memory that may be used"
+        )
+    with tempfile.TemporaryFile() as file:
+        file.truncate(size)
+        mapped = mmap.mmap(file.fileno(), size)
+    _mapped.add(mapped)
+    return mapped
+
+
+def put_away() -> None:
+    """Let go of the memory of all tables on disk; what is in them stays."""
+    if hasattr(mmap, "MADV_DONTNEED"):
+        for one in list(_mapped):
+            one.madvise(mmap.MADV_DONTNEED)
+
+
+def blocks(rows: int, row_bytes: int, device: torch.device, at_once: int | None = None) -> Iterator[slice]:
+    """Rows a block at a time; as a rule all of them are one."""
+    some = max(1, (at_once or budget(device)) // max(1, row_bytes))
+    passed = 0
+    for begin in range(0, rows, some):
+        yield slice(begin, min(rows, begin + some))
+        passed += some * row_bytes
+        if passed > budget(device):
+            put_away()
+            passed = 0
+
+
+def row_blocks(values: Tensor) -> Iterator[slice]:
+    """Of a tensor that is looked through, so few rows at a time that they stay near the processor."""
+    row_bytes = values[:1].numel() * values.element_size()
+    return blocks(len(values), row_bytes, values.device, NEAR if values.device.type == "cpu" else None)
+
+
+def take(values: Tensor, at: Tensor) -> Tensor:
+    """values[at], which may have to lie on disk too."""
+    row_bytes = values[:1].numel() * values.element_size()
+    if len(at) * row_bytes <= budget(values.device):
+        return values[at]
+    taken = table((len(at), *values.shape[1:]), values.dtype, values.device)
+    for some in row_blocks(taken):
+        taken[some] = values[at[some]]
+    return taken
+
+
+def mean(values: Tensor) -> Tensor:
+    """values.mean(0)."""
+    total = torch.zeros_like(values[0])
+    for some in row_blocks(values):
+        total += values[some].sum(0)
+    return total / len(values)
