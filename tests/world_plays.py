@@ -16,7 +16,6 @@ from coterie import Federation, Graph, Participation, Server, Stage, Stages, Tra
 from coterie.data import regressions
 from coterie.observer import Observer
 from coterie.privacy import Privacy
-from coterie.run import Journal
 from coterie.simulate import Simulation
 from coterie.world import World, here, wait_for_all
 from tests.test_contracts import CASES, TRAINING, algorithm, linear
@@ -85,7 +84,7 @@ class Counted:
 def play(plan: Stages, counted: Counted | None = None) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """All that a play leaves: results, checkpoints, scores, meters, traffic."""
     simulation = Simulation(linear, clients(), plan, seed=3, dtype=F64, device=torch.device("cpu"))
-    journal, observer = Journal(simulation, None, 2, 2), Observer(simulation)
+    observer = Observer(simulation)
     tensors: dict[str, Tensor] = {}
     while not simulation.done:
         before = Counted() if counted is None else replace(counted)
@@ -93,13 +92,13 @@ def play(plan: Stages, counted: Counted | None = None) -> tuple[dict[str, Tensor
         if counted is not None and simulation.course.played == 1:
             numbers = {"fetched": counted.fetched - before.fetched, "added": counted.added - before.added}
         if len(told):
-            tensors |= {f"picture.{n}": t for n, t in journal._picture(told).items()}
+            tensors |= {f"meter.{n}": t for n, t in observer.each_round(told)[1].items()}
     found, columns = observer.each_round(told)
     now = simulation.result()
     scores = now.scores
     assert scores is not None
     tensors |= {f"test.{n}": t for n, t in scores.named().items()}
-    more, _ = observer.evaluated(told, now, scores)
+    more, _ = observer.evaluated(told, now)
     tensors |= {f"meter.{n}": t for n, t in columns.items()}
     tensors |= {f"saved.{n}": t.clone() for n, t in simulation.save()[0].items()}
     result = simulation.whole(simulation.result(final=True))

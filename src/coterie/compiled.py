@@ -7,9 +7,11 @@ that on a GPU the step is recorded once, as a CUDA graph, and replayed without a
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, fx
+from torch._inductor import compile as inductor_compile
 from torch.func import grad_and_value, vmap
 from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -145,8 +147,9 @@ class CompiledStep:
                 places = {name: first + i for i, name in enumerate(self.buffers["parameter"])}
                 self.factored = leave_factors(gradients_of, places)
             step = self._traced(lambda b: self._take(b, _called(gradients_of, b)))
-            compiled = torch.compile(step, dynamic=False, fullgraph=True)
-        flat, weights = _flat(self.buffers), [self.buffers["parameter"][name] for name in self.factored]
+            flat: list[Any] = _flat(self.buffers)
+            compiled = inductor_compile(step, flat)  # torch.compile would check its inputs at every step
+        weights = [self.buffers["parameter"][name] for name in self.factored]
 
         def advance() -> None:
             factors = compiled(*flat)

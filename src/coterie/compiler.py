@@ -16,6 +16,7 @@ from torch import Tensor
 
 from coterie.compiled import CompiledStep
 from coterie.network import Network
+from coterie.schedule import table_bytes
 from coterie.training import Training
 
 log = logging.getLogger("coterie.compiler")
@@ -94,19 +95,22 @@ class Compiler:
         def cost(lanes: int) -> float:
             return sum(steps[i] for i in range(0, len(steps), lanes)) * (lanes + own)
 
-        sizes = [max(1, min(most, self._most_lanes(each)))]
+        tables = table_bytes(training, batch, self.longest)
+        sizes = [max(1, min(most, self._most_lanes(each, tables)))]
         while sizes[-1] > 1:
             sizes.append(min(sizes[-1] - 1, round(sizes[-1] * 0.8)))
         best = min(sizes, key=cost)
         near = min(known, key=cost, default=best)
         return near if cost(near) <= NEAR * cost(best) else best
 
-    def _most_lanes(self, each: float) -> int:
+    def _most_lanes(self, each: float, tables: int) -> int:
+        """What memory holds; of a CPU, what its cores keep near them."""
         if self.network.chunk is not None:
             return self.network.chunk
+        fit = int(self.network.memory_budget() / (2 * each + tables))
         if self.network.device.type == "cuda":
-            return int(self.network.memory_budget() / (2 * each))
-        return torch.get_num_threads() * max(1, int(CACHE / each))
+            return fit
+        return min(max(1, fit), torch.get_num_threads() * max(1, int(CACHE / each)))
 
     def _lane_bytes(self, training: Training, batch: int, pulled: bool) -> float:
         """What a step reads and writes of a lane, more or less."""

@@ -53,6 +53,12 @@ def steps_of(training: Training, per_epoch: Tensor) -> Tensor:
     return torch.where(per_epoch > 0, training.steps or 0, 0)
 
 
+def table_bytes(training: Training, batch: int, most_points: int) -> int:
+    """Bytes that the batches of a problem of so many points take while they are drawn, more or less."""
+    epochs, steps = training.epochs, training.steps or 0
+    return 40 * (steps * batch if epochs is None else epochs * most_points)
+
+
 def draw(
     training: Training,
     batch: int,

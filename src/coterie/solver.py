@@ -20,7 +20,7 @@ from torch.nn import functional
 from coterie.chance import mix
 from coterie.federation import Points
 from coterie.network import Network
-from coterie.schedule import batches_of, draw, padded, steps_of
+from coterie.schedule import batches_of, draw, padded, steps_of, table_bytes
 from coterie.training import Training, update
 
 if TYPE_CHECKING:
@@ -137,8 +137,8 @@ def chunk_size(network: Network, training: Training, most_points: int) -> int:
         return network.chunk
     batch = min(training.batch or most_points, most_points)
     numbers = (6 + len(training.slots())) * network.rows.width + 4 * batch * network.activations
-    size = torch.finfo(network.dtype).bits // 8
-    return max(1, network.memory_budget() // (numbers * size))
+    each = numbers * torch.finfo(network.dtype).bits // 8 + table_bytes(training, batch, most_points)
+    return max(1, network.memory_budget() // each)
 
 
 def _counts(points: Points, problems: Problems) -> Tensor:
