@@ -1,7 +1,7 @@
 """Does the compiled step take the same steps as the plain one? `python benchmarks/compiled.py --out FILE`
 
-The tests ask this on a CPU; here it is asked of whatever device there is, in both precisions. Ragged clients, batch norm
-and dropout, convolutions, plain descent, momentum, Adam, a pull: whole runs of two rounds, compared in the end.
+The tests ask this on a CPU; here it is asked of whatever device there is, in both precisions. Ragged clients, batch
+norm and dropout, convolutions, plain descent, momentum, Adam, a pull: whole runs of two rounds, compared in the end.
 """
 
 from __future__ import annotations
