@@ -1,8 +1,8 @@
 """A whole FedSoft run with the paper's settings for letters, timed: `python benchmarks/letters.py --out FILE`
 
-100 clients of 100 to 200 pictures, 1.67 million parameters, Adam, batch 5, 5 epochs, 60 draws a cluster, 200 rounds with
-evaluation and meters. The pictures are drawn (26 noisy shapes, upside down in the second distribution), for the letters
-themselves are not at hand: what is timed does not depend on them, and the accuracy shows that it has learned.
+100 clients of 100 to 200 pictures, 1.67 million parameters, Adam, batch 5, 5 epochs, 60 draws a cluster, 200 rounds,
+with evaluation and meters. The pictures are drawn (26 noisy shapes, upside down in the second distribution), for the
+letters themselves are not at hand: what is timed does not depend on them, and the accuracy shows that it has learned.
 """
 
 from __future__ import annotations

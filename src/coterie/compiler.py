@@ -31,7 +31,8 @@ CACHE = 8 * 2**20  # bytes of a core's lanes that stay near it
 # rough figures of machines, to weigh the work: bytes a second without and with compiling, seconds a step takes anyway
 _PLAIN_SPEED = {"cpu": 7e9, "cuda": 1e12}
 _PLAIN_STEP = {"cpu": 1e-3, "cuda": 3e-3}
-_STEP_BYTES = {"cpu": 5e5, "cuda": 6e7}  # a compiled step's own time, as bytes that could pass in it
+_STEP_LANES = {"cpu": 0, "cuda": 8}  # a compiled step's own time: as much as so many lanes take ...
+_STEP_BYTES = {"cpu": 5e5, "cuda": 6e7}  # ... and as so many bytes
 
 
 class Compiler:
@@ -90,7 +91,8 @@ class Compiler:
     ) -> int:
         """How many lanes take the least time: few lanes wait for no one, many take a step at once."""
         each = self._lane_bytes(training, batch, pulled)
-        own = _STEP_BYTES[self.network.device.type] / each
+        kind = self.network.device.type
+        own = _STEP_LANES[kind] + _STEP_BYTES[kind] / each
 
         def cost(lanes: int) -> float:
             return sum(steps[i] for i in range(0, len(steps), lanes)) * (lanes + own)
