@@ -68,6 +68,8 @@ KEYS = {  # in this order; an empty meaning is that of the source
     "dtype": "of the numbers computed with",
     "device": "`auto`: CUDA where there is one",
     "threads": "",  # said beside it
+    "compile": "whether [training steps are compiled](speed.md): `auto` does so where the work ahead pays for it",
+    "tf32": "",
     "data": "`source`, and the settings of that source",
     "model": "`name`, and the settings of that model; or the name alone, in quotes",
     "algorithm": "`name`, and the settings of [that algorithm](algorithms.md)",

@@ -172,7 +172,7 @@ def torchrun(tmp_path: Path) -> Iterator[Start]:
 def _outcome(folder: Path) -> dict[str, Any]:
     """All that a finished run leaves, but for how long it took."""
     store = Store(folder)
-    records = [{k: v for k, v in record.items() if k != "seconds"} for record in store.records()]
+    records = [{k: v for k, v in record.items() if not k.startswith("seconds")} for record in store.records()]
     tensors = {
         **store.result()[0],
         **{f"saved.{n}": t for n, t in (store.checkpoint() or ({}, {}))[0].items()},

@@ -43,6 +43,13 @@ class Score:
     accuracy: float | None  # the share of points that are right; None: a regression
 
 
+def _kind(layer: nn.Module) -> str:
+    """For a player in another framework: a layer's name, and of a convolution how it treats borders."""
+    if not isinstance(layer, nn.Conv2d):
+        return type(layer).__name__
+    return "Conv2d SAME" if any(map(bool, layer.padding)) else "Conv2d VALID"
+
+
 class Job:
     """Data and starting models of a workload, written down once."""
 
@@ -62,7 +69,7 @@ class Job:
             np.save(folder / "edges.npy", Graph(degree=work.degree).edges(ids, SEED, 0).numpy())
         x, y = torch.as_tensor(self.x), torch.as_tensor(self.y)
         self.start = score(work, self.models, x, y) if self.models else Score(None, None)
-        layers = [type(layer).__name__ for layer in self.models[0]] if self.models else []
+        layers = [_kind(layer) for layer in self.models[0]] if self.models else []
         settings = {**work.named(), **vars(conditions), "seed": SEED, "layers": layers}
         (folder / "job.json").write_text(json.dumps(settings))
 

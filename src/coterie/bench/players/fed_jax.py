@@ -28,8 +28,8 @@ def model_of(job: Job) -> Callable[[Parameters, Any], Any]:
                 x = x @ weight.T + bias
             elif layer == "ReLU":
                 x = jnp.maximum(x, 0)
-            elif layer == "Conv2d":  # padded so that the image keeps its size
-                x = jax.lax.conv_general_dilated(x, weight, (1, 1), "SAME") + bias[:, None, None]
+            elif layer.startswith("Conv2d"):
+                x = jax.lax.conv_general_dilated(x, weight, (1, 1), layer.split()[1]) + bias[:, None, None]
             elif layer == "MaxPool2d":
                 x = jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, (1, 1, 2, 2), (1, 1, 2, 2), "VALID")
         return x
@@ -76,7 +76,8 @@ class Player:
 
 if __name__ == "__main__":
     talk = Talk()
-    strange = set(talk.job["layers"]) - {"Flatten", "Linear", "ReLU", "Conv2d", "MaxPool2d"}
+    kinds = {layer.split()[0] for layer in talk.job["layers"]}
+    strange = kinds - {"Flatten", "Linear", "ReLU", "Conv2d", "MaxPool2d"}
     if strange:
         talk.skip(f"its models keep no state beside parameters, so no {', '.join(sorted(strange))}")
     player = Player(talk.job)
