@@ -15,6 +15,7 @@ from torch._inductor import compile as inductor_compile
 from torch.func import grad_and_value, vmap
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from coterie.errors import CoterieError
 from coterie.factored import leave_factors
 from coterie.federation import Points
 from coterie.network import Network
@@ -22,6 +23,7 @@ from coterie.schedule import Schedule
 from coterie.solver import Problems
 from coterie.training import Training, update
 
+OPERATIONS = 4000  # of a graph at the most; compiling a larger one takes many minutes
 BLOCK = 128  # steps whose batches lie in the buffers at a time, at the most ...
 BLOCK_NUMBERS = 2**26  # ... and how many numbers they may be
 
@@ -147,6 +149,11 @@ class CompiledStep:
                 places = {name: first + i for i, name in enumerate(self.buffers["parameter"])}
                 self.factored = leave_factors(gradients_of, places)
             step = self._traced(lambda b: self._take(b, _called(gradients_of, b)))
+            operations = len(step.graph.nodes)
+            if operations > OPERATIONS:
+                raise CoterieError(
+                    f"a step of this model is {operations} operations, and {OPERATIONS} are the most"
+                )
             flat: list[Any] = _flat(self.buffers)
             compiled = inductor_compile(step, flat)  # torch.compile would check its inputs at every step
         weights = [self.buffers["parameter"][name] for name in self.factored]
