@@ -187,8 +187,17 @@ def test_what_the_compiler_refuses_runs_uncompiled(
     data = Federation(tuple("abcdefg"), points(), n_outputs=3)
     found = run(dense, data, FedAvg(), rounds=1, dtype=torch.float64, device="cpu", compile=True)
     assert found._result.centers.isfinite().all()
-    assert "the compiler says: no such operator" in caplog.text
+    assert "steps are not compiled, which would make them faster: no such operator" in caplog.text
     assert "long story" not in caplog.text
+
+
+def test_a_step_of_very_many_operations_is_not_compiled(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("coterie.compiled.OPERATIONS", 10)
+    data = Federation(tuple("abcdefg"), points(), n_outputs=3)
+    run(dense, data, FedAvg(), rounds=1, dtype=torch.float64, device="cpu", compile=True)
+    assert "operations, and 10 are the most" in caplog.text
 
 
 # convolutions as products

@@ -146,9 +146,7 @@ class Compiler:
             return self._compiled(training, y, lanes // 2, batch, pulled, plain)
         except Exception as problem:  # a compiler's refusals have no class in common
             said = str(problem).strip().splitlines() or [type(problem).__name__]
-            log.warning(
-                "steps are not compiled, which would make them faster: the compiler says: %s", said[0]
-            )
+            log.warning("steps are not compiled, which would make them faster: %s", said[0])
             self.off = True
             return None
 
