@@ -140,8 +140,9 @@ def compiler(compile: Compile = "auto", chunk: int | None = None, clients: int =
 def test_little_work_is_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[int] = []
 
-    def step(*_: object, lanes: int, **__: object) -> object:
+    def step(*_: object, lanes: int, most_operations: int, **__: object) -> object:
         made.append(lanes)
+        assert 200 < most_operations <= 4000
         return SimpleNamespace(lanes=lanes)
 
     monkeypatch.setattr("coterie.compiler.CompiledStep", step)
@@ -187,17 +188,17 @@ def test_what_the_compiler_refuses_runs_uncompiled(
     data = Federation(tuple("abcdefg"), points(), n_outputs=3)
     found = run(dense, data, FedAvg(), rounds=1, dtype=torch.float64, device="cpu", compile=True)
     assert found._result.centers.isfinite().all()
-    assert "steps are not compiled, which would make them faster: no such operator" in caplog.text
+    assert "steps are not compiled: no such operator" in caplog.text
     assert "long story" not in caplog.text
 
 
 def test_a_step_of_very_many_operations_is_not_compiled(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("coterie.compiled.OPERATIONS", 10)
+    monkeypatch.setattr("coterie.compiler.OPERATIONS", 10)
     data = Federation(tuple("abcdefg"), points(), n_outputs=3)
     run(dense, data, FedAvg(), rounds=1, dtype=torch.float64, device="cpu", compile=True)
-    assert "operations, and 10 are the most" in caplog.text
+    assert "operations, too many to compile for the work ahead" in caplog.text
 
 
 # convolutions as products

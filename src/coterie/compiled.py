@@ -23,7 +23,6 @@ from coterie.schedule import Schedule
 from coterie.solver import Problems
 from coterie.training import Training, update
 
-OPERATIONS = 4000  # of a graph at the most; compiling a larger one takes many minutes
 BLOCK = 128  # steps whose batches lie in the buffers at a time, at the most ...
 BLOCK_NUMBERS = 2**26  # ... and how many numbers they may be
 
@@ -43,9 +42,10 @@ class CompiledStep:
         lanes: int,
         batch: int,
         pulled: bool,
+        most_operations: int,
     ):
         self.network, self.training, self.pulled = network, training, pulled
-        self.lanes, self.batch = lanes, batch
+        self.lanes, self.batch, self.most_operations = lanes, batch, most_operations
         self.buffers = self._make_buffers(store, y, batch)
         self.factored: list[str] = []  # parameters whose gradient is never written down
         self._advance = self._compile()
@@ -150,9 +150,9 @@ class CompiledStep:
                 self.factored = leave_factors(gradients_of, places)
             step = self._traced(lambda b: self._take(b, _called(gradients_of, b)))
             operations = len(step.graph.nodes)
-            if operations > OPERATIONS:
+            if operations > self.most_operations:
                 raise CoterieError(
-                    f"a step of this model is {operations} operations, and {OPERATIONS} are the most"
+                    f"a step is {operations} operations, too many to compile for the work ahead"
                 )
             flat: list[Any] = _flat(self.buffers)
             compiled = inductor_compile(step, flat)  # torch.compile would check its inputs at every step

@@ -24,6 +24,7 @@ log = logging.getLogger("coterie.compiler")
 Compile = Literal["auto"] | bool
 
 PAYS = 60.0  # seconds of uncompiled work ahead, from which on compiling is worth its while
+OPERATIONS = 4000  # of a step at the most; compiling a larger one takes many minutes
 SHAPES = 6  # steps that are compiled at the most, for other numbers of lanes or other training
 NEAR = 1.25  # a step that is there already is taken if it costs no more than so many times the best one
 CACHE = 8 * 2**20  # bytes of a core's lanes that stay near it
@@ -31,6 +32,7 @@ CACHE = 8 * 2**20  # bytes of a core's lanes that stay near it
 # rough figures of machines, to weigh the work: bytes a second without and with compiling, seconds a step takes anyway
 _PLAIN_SPEED = {"cpu": 7e9, "cuda": 1e12}
 _PLAIN_STEP = {"cpu": 1e-3, "cuda": 3e-3}
+_SECONDS_AN_OPERATION = {"cpu": 0.15, "cuda": 0.04}  # to compile it
 _STEP_LANES = {"cpu": 0, "cuda": 8}  # a compiled step's own time: as much as so many lanes take ...
 _STEP_BYTES = {"cpu": 5e5, "cuda": 6e7}  # ... and as so many bytes
 
@@ -126,19 +128,30 @@ class Compiler:
         each = 3 * self._lane_bytes(training, batch, False)
         return sum(steps) * each / _PLAIN_SPEED[kind] + steps[0] * _PLAIN_STEP[kind]
 
+    def _worth(self, plain: float) -> int:
+        """How many operations may be compiled in half the time that they would take without."""
+        return min(OPERATIONS, int(plain / 2 / _SECONDS_AN_OPERATION[self.network.device.type]))
+
     def _compiled(
         self, training: Training, y: Tensor, lanes: int, batch: int, pulled: bool, plain: float
     ) -> CompiledStep | None:
         missing = _what_is_missing()
         if missing:
-            log.warning("steps are not compiled, which would make them faster: %s", missing)
+            log.warning("steps are not compiled: %s", missing)
             self.off = True
             return None
         ahead = f"about {plain:.0f} s of work ahead" if plain > PAYS else "as asked for"
         log.info("steps of %d clients at once are compiled, %s ...", lanes, ahead)
         try:
             return CompiledStep(
-                self.network, training, self.store, y, lanes=lanes, batch=batch, pulled=pulled
+                self.network,
+                training,
+                self.store,
+                y,
+                lanes=lanes,
+                batch=batch,
+                pulled=pulled,
+                most_operations=OPERATIONS if self.always else self._worth(plain),
             )
         except torch.cuda.OutOfMemoryError:
             if lanes == 1:
@@ -146,7 +159,7 @@ class Compiler:
             return self._compiled(training, y, lanes // 2, batch, pulled, plain)
         except Exception as problem:  # a compiler's refusals have no class in common
             said = str(problem).strip().splitlines() or [type(problem).__name__]
-            log.warning("steps are not compiled, which would make them faster: %s", said[0])
+            log.warning("steps are not compiled: %s", said[0])
             self.off = True
             return None
 

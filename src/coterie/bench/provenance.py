@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import subprocess
 import sys
 from datetime import date
@@ -19,7 +20,7 @@ def provenance() -> dict[str, str]:
     commit = os.environ.get("COTERIE_COMMIT") or _git("rev-parse", "--short", "HEAD")
     changed = "COTERIE_COMMIT" not in os.environ and bool(_git("status", "--porcelain", "."))
     gpu = f", {torch.cuda.get_device_name()}" if torch.cuda.is_available() else ""
-    words = [Path(word).name if word.startswith("/") else word for word in sys.argv]
+    words = [Path(word).name if word.startswith("/") else re.sub("=/.*", "=PATH", word) for word in sys.argv]
     starts = {"coterie": ["coterie"], "__main__.py": ["coterie"]}  # however it was started
     return {
         "command": " ".join([*starts.get(words[0], ["python", words[0]]), *words[1:]]),
