@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from types import SimpleNamespace
 
 import pytest
@@ -189,6 +190,25 @@ def test_what_the_compiler_refuses_runs_uncompiled(
     assert found._result.centers.isfinite().all()
     assert "the compiler says: no such operator" in caplog.text
     assert "long story" not in caplog.text
+
+
+def test_too_little_memory_for_all_lanes_takes_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What could not be finished is let go of before the next is tried."""
+    tried: list[weakref.ref[object]] = []
+
+    class Step:
+        def __init__(self, *_: object, lanes: int, **__: object):
+            assert not any(one() for one in tried)
+            tried.append(weakref.ref(self))
+            self.lanes = lanes
+            if lanes > 30:
+                raise torch.cuda.OutOfMemoryError("no")
+
+    monkeypatch.setattr("coterie.compiler.CompiledStep", Step)
+    one = compiler(compile=True, chunk=100)
+    step = one.step_for(Training(batch=10), one.store, torch.zeros(1), [50] * 100, 1, False, 1)
+    assert step is not None
+    assert step.lanes == 25
 
 
 # convolutions as products

@@ -143,7 +143,6 @@ class Compiler:
         except torch.cuda.OutOfMemoryError:
             if lanes == 1:
                 raise
-            return self._compiled(training, y, lanes // 2, batch, pulled, plain)
         except Exception as problem:  # a compiler's refusals have no class in common
             said = str(problem).strip().splitlines() or [type(problem).__name__]
             log.warning(
@@ -151,6 +150,8 @@ class Compiler:
             )
             self.off = True
             return None
+        # not inside the except above: the error would hold on to what it could not get enough of
+        return self._compiled(training, y, lanes // 2, batch, pulled, plain)
 
 
 def _what_is_missing() -> str | None:
