@@ -160,6 +160,12 @@ def test_little_work_is_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     assert off.step_for(training, off.store, y, [50] * 100, 1, False, rounds=100_000) is None
 
 
+def test_on_a_device_without_figures_nothing_is_compiled() -> None:
+    network = SimpleNamespace(device=torch.device("mps"), vectorised=True)
+    one = Compiler(network, "auto", torch.zeros(1, 30), 100, longest=100)  # type: ignore[arg-type]
+    assert one.step_for(Training(batch=10), one.store, torch.zeros(1), [50], 1, False, rounds=9**9) is None
+
+
 def test_few_lanes_where_a_client_is_long() -> None:
     one = compiler(chunk=100)
     kind = {"training": Training(batch=10), "batch": 10, "most": 100, "known": {}, "pulled": False}

@@ -40,7 +40,8 @@ class Compiler:
 
     def __init__(self, network: Network, compile: Compile, store: Tensor, clients: int, longest: int):
         self.network, self.store, self.clients, self.longest = network, store, clients, longest
-        self.always, self.off = compile is True, compile is False
+        known = network.device.type in _PLAIN_SPEED  # of other devices there are no figures
+        self.always, self.off = compile is True, compile is False or not known
         self.steps: dict[tuple[object, ...], dict[int, CompiledStep]] = {}  # by kind, by lanes
 
     def step_for(
