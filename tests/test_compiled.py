@@ -230,6 +230,12 @@ def test_stacked_convolution_is_a_convolution(layer: nn.Conv2d) -> None:
     assert torch.equal(stacked.eval()(x), layer(x))
 
 
+def test_a_convolution_that_makes_its_weights_is_left_alone() -> None:
+    model = nn.Sequential(nn.utils.spectral_norm(nn.Conv2d(1, 2, 3)), nn.Conv2d(2, 2, 3))
+    kinds = [type(layer) for layer in Prepared(model, True).module]
+    assert kinds == [nn.Conv2d, StackedConv2d]
+
+
 def test_a_model_with_stacked_convolutions_takes_the_same_step() -> None:
     def step(stacked: bool) -> Tensor:
         network = Network(
