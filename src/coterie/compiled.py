@@ -177,6 +177,7 @@ class CompiledStep:
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             advance()
+        self._recorded_step = advance  # what the model made while it was traced lies in it
         return graph.replay
 
     # used for each chunk of problems
