@@ -80,6 +80,12 @@ def test_plain_descent_with_ragged_clients() -> None:
 
 
 @pytest.mark.slow
+def test_more_steps_than_lie_in_the_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("coterie.compiled.BLOCK", 3)
+    check_equal(dense, Training(batch=4, epochs=2))
+
+
+@pytest.mark.slow
 def test_adam_with_norm_and_dropout() -> None:
     check_equal(with_norm_and_dropout, Training(optimizer="adam", batch=4, epochs=2))
 
