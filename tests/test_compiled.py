@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from types import SimpleNamespace
 
 import pytest
@@ -75,6 +76,12 @@ def check_equal(build: Build, training: Training, **more: Tensor) -> None:
 
 
 def test_plain_descent_with_ragged_clients() -> None:
+    check_equal(dense, Training(batch=4, epochs=2))
+
+
+@pytest.mark.slow
+def test_more_steps_than_lie_in_the_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("coterie.compiled.BLOCK", 3)
     check_equal(dense, Training(batch=4, epochs=2))
 
 
@@ -160,6 +167,12 @@ def test_little_work_is_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     assert off.step_for(training, off.store, y, [50] * 100, 1, False, rounds=100_000) is None
 
 
+def test_on_a_device_without_figures_nothing_is_compiled() -> None:
+    network = SimpleNamespace(device=torch.device("mps"), vectorised=True)
+    one = Compiler(network, "auto", torch.zeros(1, 30), 100, longest=100)  # type: ignore[arg-type]
+    assert one.step_for(Training(batch=10), one.store, torch.zeros(1), [50], 1, False, rounds=9**9) is None
+
+
 def test_few_lanes_where_a_client_is_long() -> None:
     one = compiler(chunk=100)
     kind = {"training": Training(batch=10), "batch": 10, "most": 100, "known": {}, "pulled": False}
@@ -201,6 +214,25 @@ def test_a_step_of_very_many_operations_is_not_compiled(
     assert "operations, too many to compile for the work ahead" in caplog.text
 
 
+def test_too_little_memory_for_all_lanes_takes_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What could not be finished is let go of before the next is tried."""
+    tried: list[weakref.ref[object]] = []
+
+    class Step:
+        def __init__(self, *_: object, lanes: int, **__: object):
+            assert not any(one() for one in tried)
+            tried.append(weakref.ref(self))
+            self.lanes = lanes
+            if lanes > 30:
+                raise torch.cuda.OutOfMemoryError("no")
+
+    monkeypatch.setattr("coterie.compiler.CompiledStep", Step)
+    one = compiler(compile=True, chunk=100)
+    step = one.step_for(Training(batch=10), one.store, torch.zeros(1), [50] * 100, 1, False, 1)
+    assert step is not None
+    assert step.lanes == 25
+
+
 # convolutions as products
 
 
@@ -212,6 +244,12 @@ def test_stacked_convolution_is_a_convolution(layer: nn.Conv2d) -> None:
     stacked = StackedConv2d(layer)
     torch.testing.assert_close(stacked.train()(x), layer(x), rtol=1e-4, atol=1e-5)
     assert torch.equal(stacked.eval()(x), layer(x))
+
+
+def test_a_convolution_that_makes_its_weights_is_left_alone() -> None:
+    model = nn.Sequential(nn.utils.spectral_norm(nn.Conv2d(1, 2, 3)), nn.Conv2d(2, 2, 3))
+    kinds = [type(layer) for layer in Prepared(model, True).module]
+    assert kinds == [nn.Conv2d, StackedConv2d]
 
 
 def test_a_model_with_stacked_convolutions_takes_the_same_step() -> None:

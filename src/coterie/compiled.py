@@ -184,6 +184,7 @@ class CompiledStep:
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             advance()
+        self._recorded_step = advance  # what the model made while it was traced lies in it
         return graph.replay
 
     # used for each chunk of problems
@@ -203,24 +204,24 @@ class CompiledStep:
 
     def run(self, schedule: Schedule, points: Points, key: Tensor, rate: Tensor) -> None:
         """Take all steps of the schedule, whose keys are (step, lane)."""
-        tables = {
-            "at": points.at[schedule.at],
-            "y": points.y[schedule.at],
-            "weight": schedule.weight,
-            "mask": schedule.mask,
-            "key": key,
-            "alive": torch.arange(len(key), device=key.device)[:, None] < schedule.steps,
-        }
+        alive = torch.arange(len(key), device=key.device)[:, None] < schedule.steps
         self.buffers["all"]["rate"].copy_(rate)
-        self.network.module.train()
+        block = len(self.buffers["batch"]["key"])
         with torch.no_grad():
-            block = len(self.buffers["batch"]["key"])
-            for begin in range(0, len(key), block):
-                for name, table in tables.items():
-                    part = table[begin : begin + block]
-                    self.buffers["batch"][name][: len(part)] = part
+            for some in (slice(begin, begin + block) for begin in range(0, len(key), block)):
+                at = schedule.at[some]
+                batches = {
+                    "at": points.at[at],
+                    "y": points.y[at],
+                    "weight": schedule.weight[some],
+                    "mask": schedule.mask[some],
+                    "key": key[some],
+                    "alive": alive[some],
+                }
+                for name, part in batches.items():
+                    self.buffers["batch"][name][: len(at)] = part
                 self.buffers["all"]["row"].zero_()
-                for _ in range(min(block, len(key) - begin)):
+                for _ in range(len(at)):
                     self._advance()
 
     def unload(self) -> tuple[Tensor, dict[str, Tensor], Tensor]:

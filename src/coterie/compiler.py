@@ -42,7 +42,8 @@ class Compiler:
 
     def __init__(self, network: Network, compile: Compile, store: Tensor, clients: int, longest: int):
         self.network, self.store, self.clients, self.longest = network, store, clients, longest
-        self.always, self.off = compile is True, compile is False
+        known = network.device.type in _PLAIN_SPEED  # of other devices there are no figures
+        self.always, self.off = compile is True, compile is False or not known
         self.steps: dict[tuple[object, ...], dict[int, CompiledStep]] = {}  # by kind, by lanes
 
     def step_for(
@@ -156,12 +157,13 @@ class Compiler:
         except torch.cuda.OutOfMemoryError:
             if lanes == 1:
                 raise
-            return self._compiled(training, y, lanes // 2, batch, pulled, plain)
         except Exception as problem:  # a compiler's refusals have no class in common
             said = str(problem).strip().splitlines() or [type(problem).__name__]
             log.warning("steps are not compiled: %s", said[0])
             self.off = True
             return None
+        # not inside the except above: the error would hold on to what it could not get enough of
+        return self._compiled(training, y, lanes // 2, batch, pulled, plain)
 
 
 def _what_is_missing() -> str | None:

@@ -108,7 +108,9 @@ class StackedConv2d(nn.Module):
 
     @staticmethod
     def can_replace(layer: nn.Conv2d) -> bool:
-        return layer.groups == 1 and layer.padding_mode == "zeros" and not isinstance(layer.padding, str)
+        usual = layer.groups == 1 and layer.padding_mode == "zeros" and not isinstance(layer.padding, str)
+        hooked = layer._forward_pre_hooks or layer._forward_hooks  # spectral_norm makes its weights in one
+        return usual and not hooked
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.training:

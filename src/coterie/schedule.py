@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from coterie.chance import mix
 from coterie.federation import Points
@@ -69,15 +70,62 @@ def draw(
     weight: Tensor,
 ) -> Schedule:
     """All batches of problems whose points are `table` (problem, place), where `here`, of weight (problem, place)."""
-    steps, counts, (problems, longest) = steps_of(training, per_epoch), here.sum(1), here.shape
-    each, row = per_epoch.clamp(min=1), torch.arange(problems, device=here.device)
-    length, epochs = torch.stack([steps.max(), (-(-steps // each)).max()]).tolist()
+    here = here & (per_epoch > 0)[:, None]
+    tables = (steps_of(training, per_epoch), per_epoch, key, table, here, weight)
+    if training.epochs is not None:
+        return _drawn(training.shuffle, batch, *tables)
+    bands = torch.split(torch.arange(len(key), device=key.device), _bands(tables[0], per_epoch))
+    return _joined([_drawn(training.shuffle, batch, *(t[some] for t in tables)) for some in bands])
+
+
+def _bands(steps: Tensor, per_epoch: Tensor) -> list[int]:
+    """How many problems to draw at a time: neighbours that go through their points about as often.
+
+    With as many steps for all, a problem of few points has many epochs, in which one of many points need no order.
+    """
+    epochs = -(-steps // per_epoch.clamp(min=1))
+    doublings = torch.log2(epochs.clamp(min=1).double()).long()
+    lengths: list[int] = torch.unique_consecutive(doublings, return_counts=True)[1].tolist()
+    return lengths
+
+
+def _joined(parts: list[Schedule]) -> Schedule:
+    """Problems side by side."""
+    if len(parts) == 1:
+        return parts[0]
+    length = max(len(part.at) for part in parts)
+
+    def beside(tables: list[Tensor]) -> Tensor:
+        return torch.cat([functional.pad(t, (0, 0, 0, 0, 0, length - len(t))) for t in tables], 1)
+
+    return Schedule(
+        torch.cat([part.steps for part in parts]),
+        beside([part.at for part in parts]),
+        beside([part.mask for part in parts]),
+        beside([part.weight for part in parts]),
+    )
+
+
+def _drawn(
+    shuffle: bool,
+    batch: int,
+    steps: Tensor,
+    per_epoch: Tensor,
+    key: Tensor,
+    table: Tensor,
+    here: Tensor,
+    weight: Tensor,
+) -> Schedule:
+    counts, each, row = here.sum(1), per_epoch.clamp(min=1), torch.arange(len(key), device=here.device)
+    places = (here.any(0) * torch.arange(1, here.shape[1] + 1, device=here.device)).max().clamp(min=1)
+    length, epochs, longest = torch.stack([steps.max(), (-(-steps // each)).max(), places]).tolist()
+    table, here, weight = table[:, :longest], here[:, :longest], weight[:, :longest]
     step = torch.arange(length, device=here.device)[:, None]
     number = (step % each * batch)[:, :, None] + torch.arange(batch, device=here.device)  # within the epoch
     mask = (number < counts[:, None]).to(weight.dtype)
-    order = _order(training.shuffle, key, epochs, here)
+    order = _order(shuffle, key, epochs, here)
     epoch = (step // each).clamp(max=epochs - 1)  # of a problem that is through, any
-    place = order.take((epoch * problems + row)[:, :, None] * longest + number.clamp(max=longest - 1))
+    place = order.take((epoch * len(key) + row)[:, :, None] * longest + number.clamp(max=longest - 1))
     there = row[:, None] * longest + place
     weight = weight.take(there) * mask / mask.sum(2, keepdim=True).clamp(min=1)
     return Schedule(steps, table.take(there), mask, weight)

@@ -117,7 +117,8 @@ class Sharded:
         if all(self.world.all(lambda: len(rows) > 1 and rows.stride(0) == 0)):
             shown = rows[:1].expand(n, *rows.shape[1:])  # a server's centers: all processes have them
             return Personal(shown, self.of_all(personal.weights))
-        return Personal(self.world.gather(rows, self.owner), self.of_all(personal.weights))
+        # where they lie depends on how many a process has, and only on a host is it the same for all
+        return Personal(self.world.gather(rows.cpu(), self.owner), self.of_all(personal.weights).cpu())
 
     def memory_of_all(self, memory: Memory) -> Memory:
         """Every client's memory, in the first process, which saves it. Clients know nothing of a name not here."""
@@ -126,9 +127,9 @@ class Sharded:
         for name, none in sorted({n: t for each in shapes for n, t in each.items()}.items()):
             values, known = memory.values.get(name), memory.known.get(name)
             if values is None or known is None:
-                values = none.new_zeros(len(self.own), *none.shape[1:]).to(self.owner.device)
-                known = torch.zeros(len(self.own), dtype=torch.bool, device=self.owner.device)
-            whole.values[name] = self.world.gather(values, self.owner, only_first=True)
+                values = none.new_zeros(len(self.own), *none.shape[1:])
+                known = torch.zeros(len(self.own), dtype=torch.bool)
+            whole.values[name] = self.world.gather(values.cpu(), self.owner, only_first=True)
             whole.known[name] = self.of_all(known)
         return whole
 

@@ -84,7 +84,7 @@ def solve(
     most = max(1, int(counts.max())) if len(counts) else 1
     batch = min(training.batch or most, most)
     steps = steps_of(training, batches_of(counts, batch, network.needs_two))
-    longest_first = torch.argsort(steps, descending=True, stable=True)
+    longest_first = torch.argsort(counts, descending=True, stable=True)  # by steps too, then
     compiled = None
     if compiler is not None and len(steps):
         lanes = int(problems.lane[-1]) + 1

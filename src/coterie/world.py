@@ -123,7 +123,7 @@ class World:
         """
         if self.size == 1:
             return rows
-        order = torch.argsort(owner, stable=True)
+        order = torch.argsort(owner.to(rows.device), stable=True)
         places = torch.split(order, torch.bincount(owner, minlength=self.size).tolist())
         wanted = self.first or not only_first
         whole = rows.new_empty(len(owner) if wanted else 0, *rows.shape[1:])

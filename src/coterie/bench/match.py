@@ -114,7 +114,7 @@ def _row(one: Played, usual: Played, steps: float | None, least: float | None, a
 
 
 def _spread(seconds: list[float]) -> float:
-    """The distance of the quartiles relative to the median; of two rounds their distance."""
+    """The distance of the quartiles relative to the median; of two rounds half their distance."""
     if len(seconds) == 1:
         return 0.0
     low, _, high = quantiles(seconds, n=4, method="inclusive")

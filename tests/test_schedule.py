@@ -1,0 +1,64 @@
+"""All batches of a solve, drawn beforehand."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from coterie import Training, schedule
+from coterie.schedule import Schedule, batches_of, draw
+
+COUNTS = torch.tensor([200, 60, 9, 2, 1])
+STEPS = Training(batch=4, epochs=None, steps=50)
+EPOCHS = Training(batch=4, epochs=3)
+
+
+def drawn(training: Training, some: slice, needs_two: bool = False) -> Schedule:
+    """Of those problems; place p of problem i is point 1000 i + p, and every fifth place is no point."""
+    places = torch.arange(int(COUNTS.max()) * 5 // 4 + 2)
+    here = (places % 5 != 0) & (places - places // 5 - 1 < COUNTS[:, None])
+    assert torch.equal(here.sum(1), COUNTS)
+    table = torch.arange(len(COUNTS))[:, None] * 1000 + places
+    key, weight = torch.arange(len(COUNTS)) * 77, here.double()
+    per_epoch = batches_of(COUNTS, 4, needs_two)
+    return draw(training, 4, *(t[some] for t in (per_epoch, key, table, here, weight)))
+
+
+@pytest.mark.parametrize("training", [STEPS, EPOCHS], ids=["steps", "epochs"])
+@pytest.mark.parametrize("needs_two", [False, True])
+def test_a_problem_is_drawn_as_if_alone(training: Training, needs_two: bool) -> None:
+    whole = drawn(training, slice(None), needs_two)
+    for i in range(len(COUNTS)):
+        alone = drawn(training, slice(i, i + 1), needs_two)
+        n = int(alone.steps)
+        assert n == int(whole.steps[i])
+        there = alone.mask[:n, 0].bool()
+        assert torch.equal(whole.mask[:n, i], alone.mask[:n, 0])
+        assert torch.equal(whole.weight[:n, i], alone.weight[:n, 0])
+        assert torch.equal(whole.at[:n, i][there], alone.at[:n, 0][there])
+
+
+def test_an_epoch_has_every_point_once() -> None:
+    whole = drawn(STEPS, slice(None))
+    for i, count in enumerate(COUNTS.tolist()):
+        each = int(batches_of(COUNTS, 4, False)[i])
+        for begin in range(0, 50 - each + 1, each):
+            epoch = slice(begin, begin + each)
+            seen = whole.at[epoch, i][whole.mask[epoch, i].bool()]
+            assert len(seen.unique()) == len(seen) == count
+            assert bool((seen // 1000 == i).all())
+
+
+def test_few_points_of_one_make_no_orders_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client of one point has 50 epochs; that of 200 points has one."""
+    sorted_numbers: list[int] = []
+    order = schedule._order
+
+    def counted(shuffle: bool, key: Tensor, epochs: int, here: Tensor) -> Tensor:
+        sorted_numbers.append(epochs * here.numel())
+        return order(shuffle, key, epochs, here)
+
+    monkeypatch.setattr(schedule, "_order", counted)
+    drawn(STEPS, slice(None))
+    assert sum(sorted_numbers) < 5 * 50 * 4 * 2  # problems, steps, batch: what they take, and as much again
