@@ -175,9 +175,12 @@ def test_on_a_device_without_figures_nothing_is_compiled() -> None:
 
 def test_few_lanes_where_a_client_is_long() -> None:
     one = compiler(chunk=100)
+    one.network.device = torch.device("cuda")  # nothing is computed there
     kind = {"training": Training(batch=10), "batch": 10, "most": 100, "known": {}, "pulled": False}
     assert one._lanes(steps=[10] * 100, **kind) == 100
     assert one._lanes(steps=[100_000] + [10] * 99, **kind) < 10
+    one.network.device = torch.device("cpu")
+    assert [one._lanes(steps=[9] * n, **kind) for n in (100, 75, 5)] == [100, 80, 5]
 
 
 def test_without_a_compiler_it_is_said_once(

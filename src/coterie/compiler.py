@@ -1,6 +1,7 @@
 """When the step is compiled, and in how many lanes it runs: decided from the work ahead, never from a clock.
 
-So the same run decides the same way again, and its numbers come out the same.
+So the same run decides the same way again. (On a GPU a resumed run may have other lanes: steps that are there already
+are taken. There the bits of a resumed run are not promised anyway.)
 """
 
 from __future__ import annotations
@@ -104,6 +105,8 @@ class Compiler:
         sizes = [max(1, min(most, self._most_lanes(each, tables)))]
         while sizes[-1] > 1:
             sizes.append(min(sizes[-1] - 1, round(sizes[-1] * 0.8)))
+        if kind == "cpu":  # by their number alone, so that a resumed run comes to the same bits
+            return min((size for size in sizes if size >= len(steps)), default=sizes[0])
         best = min(sizes, key=cost)
         near = min(known, key=cost, default=best)
         return near if cost(near) <= NEAR * cost(best) else best

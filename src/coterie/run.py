@@ -198,7 +198,7 @@ def _check(
     require(fits(seed, int) and 0 <= seed < 2**63, "seed", seed, "a whole number from 0")
     require(dtype in (torch.float32, torch.float64), "dtype", dtype, "torch.float32 or torch.float64")
     require(evaluate_every >= 0, "evaluate_every", evaluate_every, "0 (only at the end) or more")
-    require(compile in ("auto", True, False), "compile", compile, "'auto', true or false")
+    require(compile == "auto" or isinstance(compile, bool), "compile", compile, "'auto', true or false")
     require(checkpoint_every >= 1, "checkpoint_every", checkpoint_every, "1 or more")
 
 
