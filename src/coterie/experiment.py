@@ -23,6 +23,7 @@ from coterie.data.named import DEALT
 from coterie.data.named import known as known_of
 from coterie.errors import CoterieError, require
 from coterie.federation import Federation
+from coterie.journal import Watch
 from coterie.methods import (
     Count,
     Layers,
@@ -37,7 +38,7 @@ from coterie.methods import (
 )
 from coterie.results import Run
 from coterie.rows import Build
-from coterie.run import Watch, run
+from coterie.run import run
 from coterie.settings import REQUIRED, Section, Setting, Table, check, choose, parameters, saying, spell
 from coterie.simulate import Simulation
 from coterie.world import here

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -44,10 +44,8 @@ class Result(Look):
 
 def look(simulation: Simulation) -> Look:
     """Without keeping the clients' models."""
-    columns = _of_all(simulation, _joined([columns for _, columns, _ in _models(simulation, final=False)]))
-    importance, losses = columns.pop("importance"), columns.pop("losses", None)
-    scores = Scores(**columns) if columns else None
-    return Look(shelf.mean(simulation.state.centers), importance, losses=losses, scores=scores)
+    columns = _joined([columns for _, columns, _ in _models(simulation, final=False)])
+    return Look(**_seen(simulation, columns))
 
 
 def result(simulation: Simulation, final: bool) -> Result:
@@ -58,10 +56,7 @@ def result(simulation: Simulation, final: bool) -> Result:
         models.put(some, personal.rows)
     columns = _joined(parts)
     own = Personal(models.rows, columns.pop("weights").to(models.rows.device))
-    columns = _of_all(simulation, columns)
-    importance, losses = columns.pop("importance"), columns.pop("losses", None)
-    scores = Scores(**columns) if columns else None
-    return Result(shelf.mean(simulation.state.centers), importance, own, losses=losses, scores=scores)
+    return Result(**_seen(simulation, columns), personal=own)
 
 
 def _models(simulation: Simulation, final: bool) -> Iterator[tuple[slice, Columns, Personal]]:
@@ -79,9 +74,12 @@ def _models(simulation: Simulation, final: bool) -> Iterator[tuple[slice, Column
         yield some, columns, personal
 
 
-def _of_all(simulation: Simulation, columns: Columns) -> Columns:
-    """Of the clients of every process."""
-    return {name: simulation.clients.of_all(value) for name, value in columns.items()}
+def _seen(simulation: Simulation, columns: Columns) -> dict[str, Any]:
+    """Centers, and the columns of the clients of every process."""
+    known = {name: simulation.clients.of_all(value) for name, value in columns.items()}
+    seen = {"importance": known.pop("importance"), "losses": known.pop("losses", None)}
+    scores = Scores(**known) if known else None
+    return {"centers": shelf.mean(simulation.state.centers), **seen, "scores": scores}
 
 
 def _joined(parts: list[Columns]) -> Columns:

@@ -16,7 +16,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from coterie.run import Watch
+from coterie.journal import Watch
 
 LINES = 5  # per method, where there is no terminal
 

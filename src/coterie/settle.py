@@ -12,10 +12,10 @@ from coterie import curve, table
 from coterie.choice import Choice
 from coterie.errors import CoterieError
 from coterie.experiment import Experiment, Prepared
+from coterie.journal import Watch
 from coterie.methods import Method
 from coterie.progress import Watcher
 from coterie.results import Record
-from coterie.run import Watch
 from coterie.store import Store, make_folder, write_whole
 from coterie.world import here
 
