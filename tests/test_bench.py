@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -18,7 +17,7 @@ from coterie.bench.entrants import ENTRANTS, Entrant, entrants, pythons
 from coterie.bench.floor import Ceilings, bytes_of_step, floor, flops_of_step
 from coterie.bench.job import Conditions, Job, Score
 from coterie.bench.table import markdown
-from coterie.bench.tree import MARK, PROC, members, peak_memory
+from coterie.bench.tree import MARK, PROC, end, members, peak_memory
 from coterie.bench.turns import Played, take_turns
 from coterie.bench.workloads import WORKLOADS, Workload
 from coterie.cli import main
@@ -207,8 +206,7 @@ def test_processes_of_a_player_are_known_by_its_mark() -> None:
         assert started.pid in found
         assert len(found) == 2
         assert peak_memory(mark) > 10**6
-        for pid in found:
-            os.kill(pid, signal.SIGKILL)
+        end(mark)
     assert members(mark) == []
 
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
+import time
 from pathlib import Path
 
 MARK = "COTERIE_BENCH_PLAYER"
@@ -22,6 +26,16 @@ def peak_memory(mark: str) -> int:
     What processes share, such as libraries, counts in each of them.
     """
     return sum(_most(pid) for pid in members(mark))
+
+
+def end(mark: str, patience: float = 10.0) -> None:
+    """Kill them all, and return when they are gone: a process takes a moment to die, and holds its memory till then."""
+    deadline = time.monotonic() + patience
+    while (found := members(mark)) and time.monotonic() < deadline:
+        for pid in found:  # again each time: one may have started another meanwhile
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.01)
 
 
 def _most(pid: int) -> int:

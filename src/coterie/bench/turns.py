@@ -7,7 +7,6 @@ import json
 import os
 import re
 import select
-import signal
 import subprocess
 import sys
 import time
@@ -19,7 +18,7 @@ from typing import Any
 import coterie
 from coterie.bench.entrants import Entrant
 from coterie.bench.job import Job, Score
-from coterie.bench.tree import MARK, members, peak_memory
+from coterie.bench.tree import MARK, end, peak_memory
 
 PATIENCE = 900.0  # seconds, for one answer
 HERE = Path(__file__).parent
@@ -94,10 +93,8 @@ class Player:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout=wait)
         self._process.kill()
-        for pid in members(self._mark):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
         self._process.wait()
+        end(self._mark)
 
     def _ask(self, what: str) -> dict[str, Any]:
         pipe = self._process.stdin
