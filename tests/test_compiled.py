@@ -49,12 +49,19 @@ def points(sizes: list[int] = SIZES) -> Points:
     return Points.of(each)
 
 
-def solved(build: Build, training: Training, compile: bool, lanes: int = 3, **more: Tensor) -> list[Tensor]:
+def solved(
+    build: Build,
+    training: Training,
+    compile: bool,
+    lanes: int = 3,
+    sizes: list[int] = SIZES,
+    **more: Tensor,
+) -> list[Tensor]:
     """Rows, losses and what the optimizer kept, of one problem a client."""
     network = Network(
         build, LOSSES["classification"], dtype=torch.float64, device=torch.device("cpu"), chunk=lanes
     )
-    data = points()
+    data = points(sizes)
     network.probe(data.x[:4], data.y[:4])
     n = len(data.sizes)
     start = torch.stack([network.initial(f"start {i}") for i in range(n)])
@@ -63,9 +70,11 @@ def solved(build: Build, training: Training, compile: bool, lanes: int = 3, **mo
         problems.anchor, problems.pull = start.flip(0), more["pull"]
     if "weight" in more:
         problems.weight = more["weight"][:, None]
-    compiler = Compiler(network, compile, data.x, n, max(SIZES))
+    compiler = Compiler(network, compile, data.x, n, max(sizes))
     solution = solve(network, training, 0.1, data, problems, compiler)
-    assert any(compiler.steps.values()) == compile
+    steps = [step for kind in compiler.steps.values() for step in kind.values()]
+    assert bool(steps) == compile
+    assert all(step.draws == (build is with_norm_and_dropout) for step in steps)  # else no keys are made
     return [solution.rows, solution.loss, *(solution.kept[name] for name in sorted(solution.kept))]
 
 
@@ -80,6 +89,14 @@ def test_plain_descent_with_ragged_clients() -> None:
 
 
 @pytest.mark.slow
+def test_clients_as_long_as_each_other_in_several_chunks() -> None:
+    training, sizes = Training(rate=0.1, batch=4, epochs=2), [9] * 7
+    together = solved(dense, training, False, lanes=7, sizes=sizes)
+    for compile in (False, True):
+        for a, b in zip(together, solved(dense, training, compile, sizes=sizes), strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-11)
+
+
 def test_more_steps_than_lie_in_the_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("coterie.compiled.BLOCK", 3)
     check_equal(dense, Training(batch=4, epochs=2))

@@ -22,7 +22,8 @@ def drawn(training: Training, some: slice, needs_two: bool = False) -> Schedule:
     table = torch.arange(len(COUNTS))[:, None] * 1000 + places
     key, weight = torch.arange(len(COUNTS)) * 77, here.double()
     per_epoch = batches_of(COUNTS, 4, needs_two)
-    return draw(training, 4, *(t[some] for t in (per_epoch, key, table, here, weight)))
+    tables = (t[some] for t in (per_epoch, key, table, here, weight))
+    return draw(training, 4, *tables, weight.dtype)
 
 
 @pytest.mark.parametrize("training", [STEPS, EPOCHS], ids=["steps", "epochs"])

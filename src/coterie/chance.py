@@ -19,14 +19,17 @@ _ALL = (1 << 64) - 1
 
 
 def _shift(x: Tensor, bits: int) -> Tensor:
-    return (x >> bits) & ((1 << (64 - bits)) - 1)  # torch's >> keeps the sign
+    return (x >> bits).bitwise_and_((1 << (64 - bits)) - 1)  # torch's >> keeps the sign
 
 
 def _scramble(x: Tensor) -> Tensor:
-    """The finaliser of SplitMix64 (Steele et al. 2014); int64 products wrap around."""
-    x = (x ^ _shift(x, 30)) * _MIX1
-    x = (x ^ _shift(x, 27)) * _MIX2
-    return x ^ _shift(x, 31)
+    """The finaliser of SplitMix64 (Steele et al. 2014); int64 products wrap around.
+
+    In place where it can be: new memory for each of many numbers would take longer than the sums.
+    """
+    x = _shift(x, 30).bitwise_xor_(x).mul_(_MIX1)
+    x = _shift(x, 27).bitwise_xor_(x).mul_(_MIX2)
+    return _shift(x, 31).bitwise_xor_(x)
 
 
 def _scrambled(x: int) -> int:

@@ -15,6 +15,7 @@ from torch._inductor import compile as inductor_compile
 from torch.func import grad_and_value, vmap
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from coterie.chance import mix
 from coterie.errors import CoterieError
 from coterie.factored import leave_factors
 from coterie.federation import Points
@@ -48,6 +49,7 @@ class CompiledStep:
         self.lanes, self.batch, self.most_operations = lanes, batch, most_operations
         self.buffers = self._make_buffers(store, y, batch)
         self.factored: list[str] = []  # parameters whose gradient is never written down
+        self.draws = True  # does a step draw random numbers, so that it needs its key?
         self._advance = self._compile()
 
     def _make_buffers(self, store: Tensor, y: Tensor, batch: int) -> Buffers:
@@ -81,6 +83,10 @@ class CompiledStep:
                 "alive": torch.zeros(each[:2], dtype=torch.bool, device=store.device),
             },
         }
+
+    def _place(self, group: str, name: str) -> int:
+        """Where a buffer stands among all of them."""
+        return [(g, n) for g, named in self.buffers.items() for n in named].index((group, name))
 
     def _named(self, flat: Sequence[Tensor]) -> Buffers:
         """The buffers, or what stands for them in a graph, by their names."""
@@ -145,6 +151,8 @@ class CompiledStep:
         row, first = self.buffers["all"]["row"], 1 + len(self.buffers["tail"])
         with torch.no_grad():
             gradients_of = self._traced(self._gradients)
+            gradients_of.graph.eliminate_dead_code()
+            self.draws = _reads(gradients_of, self._place("batch", "key"))
             if self.training.is_plain and not self.pulled:
                 places = {name: first + i for i, name in enumerate(self.buffers["parameter"])}
                 self.factored = leave_factors(gradients_of, places)
@@ -155,7 +163,8 @@ class CompiledStep:
                     f"a step is {operations} operations, too many to compile for the work ahead"
                 )
             flat: list[Any] = _flat(self.buffers)
-            compiled = inductor_compile(step, flat)  # torch.compile would check its inputs at every step
+            # torch.compile would check its inputs at every step; nor need Inductor, they stay what they are
+            compiled = inductor_compile(step, flat, options={"size_asserts": False})
         weights = [self.buffers["parameter"][name] for name in self.factored]
 
         def advance() -> None:
@@ -203,21 +212,22 @@ class CompiledStep:
             b["number"]["pull"].copy_(problems.pull)
 
     def run(self, schedule: Schedule, points: Points, key: Tensor, rate: Tensor) -> None:
-        """Take all steps of the schedule, whose keys are (step, lane)."""
-        alive = torch.arange(len(key), device=key.device)[:, None] < schedule.steps
+        """Take all steps of the schedule, for problems with these keys (lane,)."""
+        step = torch.arange(len(schedule.at), device=key.device)[:, None]
         self.buffers["all"]["rate"].copy_(rate)
         block = len(self.buffers["batch"]["key"])
         with torch.no_grad():
-            for some in (slice(begin, begin + block) for begin in range(0, len(key), block)):
+            for some in (slice(begin, begin + block) for begin in range(0, len(step), block)):
                 at = schedule.at[some]
                 batches = {
                     "at": points.at[at],
                     "y": points.y[at],
                     "weight": schedule.weight[some],
                     "mask": schedule.mask[some],
-                    "key": key[some],
-                    "alive": alive[some],
+                    "alive": step[some] < schedule.steps,
                 }
+                if self.draws:
+                    batches["key"] = mix(key, "step", step[some])
                 for name, part in batches.items():
                     self.buffers["batch"][name][: len(at)] = part
                 self.buffers["all"]["row"].zero_()
@@ -235,6 +245,11 @@ class CompiledStep:
         kept = {slot: _gathered(b[slot]) for slot in self.training.slots()}
         kept["step"] = b["number"]["step"].clone()
         return rows, kept, b["number"]["total"].clone()
+
+
+def _reads(traced: fx.GraphModule, place: int) -> bool:
+    """Does the graph use its input at this place?"""
+    return bool([node for node in traced.graph.nodes if node.op == "placeholder"][place].users)
 
 
 def _flat(b: Buffers) -> list[Tensor]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -67,15 +66,24 @@ def draw(
     key: Tensor,
     table: Tensor,
     here: Tensor,
-    weight: Tensor,
+    weight: Tensor | None,
+    dtype: torch.dtype,
 ) -> Schedule:
-    """All batches of problems whose points are `table` (problem, place), where `here`, of weight (problem, place)."""
-    here = here & (per_epoch > 0)[:, None]
-    tables = (steps_of(training, per_epoch), per_epoch, key, table, here, weight)
+    """All batches of problems whose points are `table` (problem, place), where `here`, of weight (problem, place).
+
+    Without weights all points count alike.
+    """
+    here, steps = here & (per_epoch > 0)[:, None], steps_of(training, per_epoch)
+
+    def drawn(some: slice | Tensor) -> Schedule:
+        weights = None if weight is None else weight[some]
+        tables = (steps[some], per_epoch[some], key[some], table[some], here[some])
+        return _drawn(training.shuffle, batch, dtype, weights, *tables)
+
     if training.epochs is not None:
-        return _drawn(training.shuffle, batch, *tables)
-    bands = torch.split(torch.arange(len(key), device=key.device), _bands(tables[0], per_epoch))
-    return _joined([_drawn(training.shuffle, batch, *(t[some] for t in tables)) for some in bands])
+        return drawn(slice(None))
+    bands = torch.split(torch.arange(len(key), device=key.device), _bands(steps, per_epoch))
+    return _joined([drawn(some) for some in bands])
 
 
 def _bands(steps: Tensor, per_epoch: Tensor) -> list[int]:
@@ -109,26 +117,28 @@ def _joined(parts: list[Schedule]) -> Schedule:
 def _drawn(
     shuffle: bool,
     batch: int,
+    dtype: torch.dtype,
+    weight: Tensor | None,
     steps: Tensor,
     per_epoch: Tensor,
     key: Tensor,
     table: Tensor,
     here: Tensor,
-    weight: Tensor,
 ) -> Schedule:
     counts, each, row = here.sum(1), per_epoch.clamp(min=1), torch.arange(len(key), device=here.device)
     places = (here.any(0) * torch.arange(1, here.shape[1] + 1, device=here.device)).max().clamp(min=1)
     length, epochs, longest = torch.stack([steps.max(), (-(-steps // each)).max(), places]).tolist()
-    table, here, weight = table[:, :longest], here[:, :longest], weight[:, :longest]
-    step = torch.arange(length, device=here.device)[:, None]
-    number = (step % each * batch)[:, :, None] + torch.arange(batch, device=here.device)  # within the epoch
-    mask = (number < counts[:, None]).to(weight.dtype)
-    order = _order(shuffle, key, epochs, here)
+    order = _order(shuffle, key, epochs, here[:, :longest])
+    step, beside = torch.arange(length, device=here.device)[:, None], torch.arange(batch, device=here.device)
+    first = step % each * batch  # (step, problem) which of the epoch's points a batch begins with
+    left = counts - first
+    mask = (beside < left[:, :, None]).to(dtype)
     epoch = (step // each).clamp(max=epochs - 1)  # of a problem that is through, any
-    place = order.take((epoch * len(key) + row)[:, :, None] * longest + number.clamp(max=longest - 1))
-    there = row[:, None] * longest + place
-    weight = weight.take(there) * mask / mask.sum(2, keepdim=True).clamp(min=1)
-    return Schedule(steps, table.take(there), mask, weight)
+    begin = (epoch * len(key) + row) * longest + first
+    number = (begin[:, :, None] + beside).clamp_(max=order.numel() - 1)  # where there is no point, any
+    there = order.take(number).add_((row * here.shape[1])[:, None])
+    each_weight = mask if weight is None else weight.take(there) * mask
+    return Schedule(steps, table.take(there), mask, each_weight / left.clamp(1, batch)[:, :, None])
 
 
 def _order(shuffle: bool, key: Tensor, epochs: int, here: Tensor) -> Tensor:
@@ -136,8 +146,9 @@ def _order(shuffle: bool, key: Tensor, epochs: int, here: Tensor) -> Tensor:
     place = torch.arange(here.shape[1], device=here.device)
     epoch = torch.arange(epochs, device=here.device)[:, None, None]
     low = (1 << _PLACE_BITS) - 1
-    keyed = mix(key[:, None], "order", epoch, place) & ~low if shuffle else torch.zeros_like(epoch)
-    numbers = torch.where(here, keyed | place, _LAST & ~low | place)
+    keyed = mix(key[:, None], "order", epoch, place) if shuffle else torch.zeros_like(epoch)
+    numbers = torch.where(here, keyed, _LAST).bitwise_and_(~low).bitwise_or_(place)
     if numbers.device.type == "cpu":  # numpy sorts short rows many times faster
-        return torch.from_numpy(np.sort(numbers.numpy(), axis=2)) & low
-    return numbers.sort(dim=2).values & low
+        numbers.numpy().sort(axis=2)
+        return numbers.bitwise_and_(low)
+    return numbers.sort(dim=2).values.bitwise_and_(low)

@@ -44,17 +44,20 @@ class Problems:
     kept: dict[str, Tensor] = field(default_factory=dict)  # the optimizer's memory, empty: a fresh one
 
     def take(self, at: Tensor) -> Problems:
+        def some(value: Tensor) -> Tensor:
+            return value.index_select(0, at)  # of wide rows many times faster than value[at]
+
         return Problems(
-            self.owner[at],
-            self.lane[at],
-            self.key[at],
-            self.start[at],
+            some(self.owner),
+            some(self.lane),
+            some(self.key),
+            some(self.start),
             self.exists,
             self.weight,
-            None if self.anchor is None else self.anchor[at],
-            None if self.pull is None else self.pull[at],
+            None if self.anchor is None else some(self.anchor),
+            None if self.pull is None else some(self.pull),
             self.normalise,
-            {name: value[at] for name, value in self.kept.items()},
+            {name: some(value) for name, value in self.kept.items()},
         )
 
 
@@ -81,7 +84,8 @@ def solve(
     With a compiler, `rounds` says how often the like is still to come, so that it can weigh the work ahead.
     """
     counts = _counts(points, problems)
-    most = max(1, int(counts.max())) if len(counts) else 1
+    most, least = torch.stack([counts.max(), counts.min()]).tolist() if len(counts) else (1, 1)
+    alike, most = least == most, max(1, most)  # alike: longest first is as they are
     batch = min(training.batch or most, most)
     steps = steps_of(training, batches_of(counts, batch, network.needs_two))
     longest_first = torch.argsort(counts, descending=True, stable=True)  # by steps too, then
@@ -96,14 +100,16 @@ def solve(
     kept: dict[str, Tensor] = {}
     rate_now = torch.full((), rate, dtype=rows.dtype, device=rows.device)
     size = chunk_size(network, training, most) if compiled is None else compiled.lanes
-    for at in torch.split(longest_first, size):
+    for some in (slice(begin, begin + size) for begin in range(0, len(counts), size)):
+        at = longest_first[some]
         if compiled is None:
             part = _Chunk(network, training, points, problems.take(at), counts[at], batch).run(rate_now)
         else:
             part = _run_compiled(compiled, training, points, problems, counts, at, rate_now)
-        rows[at], loss[at] = part.rows, part.loss
+        there = some if alike else at  # a slice, where it will do, is written much faster
+        rows[there], loss[there] = part.rows, part.loss
         for name, value in part.kept.items():
-            kept.setdefault(name, value.new_empty(len(rows), *value.shape[1:]))[at] = value
+            kept.setdefault(name, value.new_empty(len(rows), *value.shape[1:]))[there] = value
     return Solution(rows, loss, kept)
 
 
@@ -121,9 +127,8 @@ def _run_compiled(
     mine = problems.take(torch.cat([at, at[:1].expand(empty)]))
     chunk = _Chunk(network, training, points, mine, functional.pad(counts[at], (0, empty)), compiled.batch)
     schedule = chunk.schedule
-    step = torch.arange(len(schedule.at), device=at.device)
     compiled.load(mine.start, mine.kept or fresh_memory(training, network.rows.split(mine.start)[0]), mine)
-    compiled.run(schedule, points, mix(mine.key, "step", step[:, None]), rate)
+    compiled.run(schedule, points, mine.key, rate)
     rows, kept, total = compiled.unload()
     loss = mean_loss(total, schedule.steps)
     return Solution(
@@ -169,13 +174,13 @@ class _Chunk:
             here = here & problems.exists[table, problems.lane[:, None]]
         per_epoch = batches_of(counts, batch, network.needs_two)
         weight = self._weights(table, here)
-        self.schedule = draw(training, batch, per_epoch, problems.key, table, here, weight)
+        self.schedule = draw(training, batch, per_epoch, problems.key, table, here, weight, network.dtype)
 
-    def _weights(self, table: Tensor, here: Tensor) -> Tensor:
-        """(problem, place) a_i over its mean, 0 where there is no point."""
-        there = here.to(self.network.dtype)
+    def _weights(self, table: Tensor, here: Tensor) -> Tensor | None:
+        """(problem, place) a_i over its mean, 0 where there is no point; None: all alike."""
         if self.problems.weight is None:
-            return there
+            return None
+        there = here.to(self.network.dtype)
         weight = self.problems.weight[table, self.problems.lane[:, None]].to(there.dtype) * there
         if not self.problems.normalise:
             return weight
