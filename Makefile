@@ -2,6 +2,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 OUT ?= runs/two-labelings
+REPEATS ?= 5
 TORCH = $(shell $(BIN)/python -c "import torch; print(torch.__version__.split('+')[0])")  # for all that use it
 
 .PHONY: run test test-slow bench clean
@@ -39,7 +40,7 @@ $(RIVALS:%=.bench/%.tried): | $(VENV)/.installed
 bench: $(VENV)/.installed $(RIVALS:%=.bench/%.tried)
 	@COTERIE_BENCH_FLOWER=.bench/flower/bin/python COTERIE_BENCH_PFL=.bench/pfl/bin/python \
 		COTERIE_BENCH_FEDJAX=.bench/fedjax/bin/python \
-		$(BIN)/coterie bench --out benchmarks/results/speed.json
+		$(BIN)/coterie bench --repeats $(REPEATS) --out benchmarks/results/speed.json
 	@$(BIN)/python docs/build.py
 
 clean:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -43,7 +44,7 @@ def played_by(work: Workload, names: list[str], folder: Path, *others: Entrant) 
 def test_players_take_turns_and_who_is_absent_is_skipped_with_the_reason(tmp_path: Path) -> None:
     absent = Entrant("absent", "absent"), Entrant("nowhere", "flower", rival="nowhere")
     rows = played_by(TINY, ["usual loop", "coterie"], tmp_path, *absent)
-    assert rows["absent"] == {"skipped": f"{sys.executable}: No module named players.absent"}
+    assert rows["absent"] == {"skipped": "players.absent is not installed"}
     assert rows["nowhere"] == {"skipped": f"{tmp_path / 'python'} cannot be run: No such file or directory"}
     for name in ("usual loop", "coterie"):
         row = rows[name]
@@ -163,6 +164,46 @@ def test_ctrl_c_shows_what_there_is(
     assert "usual loop" in shown
     assert "skipped: interrupted" in shown
     assert not (tmp_path / "report.json").exists()
+
+
+def test_what_is_finished_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The first workload is played, the second ended from outside."""
+    works: list[str] = []
+
+    def play(job: Job, *given: Any) -> None:
+        works.append(job.work.title)
+        given[-1]["usual loop"] = scored(1.0)
+        if len(works) == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+            raise AssertionError("it went on")
+
+    monkeypatch.setattr(match, "take_turns", play)
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(Interrupted, match="has the finished workloads: 1"):
+        command.bench(["linear", "kfed"], Conditions(), 1, [], tmp_path / "report.json")
+    assert signal.getsignal(signal.SIGTERM) is before
+    assert list(json.loads((tmp_path / "report.json").read_text())["workloads"]) == ["linear"]
+
+
+def test_times_that_vary_are_said(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def play(*given: Any) -> None:
+        given[-1]["usual loop"] = replace(scored(1.0), seconds=[1.0, 1.01, 1.02])
+        given[-1]["coterie"] = replace(scored(1.0), seconds=[0.1, 0.9])
+
+    monkeypatch.setattr(match, "take_turns", play)
+    command.bench(["linear"], Conditions(), 3, [], None)
+    shown = capsys.readouterr().out
+    assert "The rounds of linear, 100 clients, coterie vary by more than 50 %" in shown
+    assert "median of 2 to 3 rounds" in shown
+
+
+def test_threads_are_those_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    assert command.cores() == 7
+    monkeypatch.setenv("OMP_NUM_THREADS", "many")
+    assert command.cores() in range(1, (os.cpu_count() or 1) + 1)
 
 
 def test_the_report_is_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

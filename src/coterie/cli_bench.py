@@ -15,14 +15,16 @@ def bench(
     repeats: Annotated[int, typer.Option(help="Rounds that are timed, after a first one.")] = 5,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     threads: Annotated[
-        int | None, typer.Option(help="Of every player; as many as cores if not given.")
+        int | None, typer.Option(help="Of every player; OMP_NUM_THREADS or all cores if not given.")
     ] = None,
     tf32: Annotated[bool, typer.Option("--tf32", help="Let matrix products round to tf32 (CUDA).")] = False,
     python: Annotated[
         list[str] | None,
         typer.Option("--python", help="The Python that has a rival: flower=PATH, pfl=PATH or fedjax=PATH."),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="A JSON file for the report.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="A JSON file for the report, written after each workload.")
+    ] = None,
     list_: Annotated[bool, typer.Option("--list", help="List the workloads and who plays them.")] = False,
 ) -> int:
     """How fast is coterie here, beside plain loops and other simulators?"""

@@ -27,6 +27,11 @@ from coterie.training import Training, update
 BLOCK = 128  # steps whose batches lie in the buffers at a time, at the most ...
 BLOCK_NUMBERS = 2**26  # ... and how many numbers they may be
 
+OPTIONS: dict[str, Any] = {  # of Inductor
+    "size_asserts": False,  # buffers stay what they are
+    "realize_opcount_threshold": 30,  # a hash uses each number twice: in one expression it doubles at every line
+}
+
 Buffers = dict[str, dict[str, Tensor]]  # group, name: lane axis first
 
 
@@ -163,8 +168,8 @@ class CompiledStep:
                     f"a step is {operations} operations, too many to compile for the work ahead"
                 )
             flat: list[Any] = _flat(self.buffers)
-            # torch.compile would check its inputs at every step; nor need Inductor, they stay what they are
-            compiled = inductor_compile(step, flat, options={"size_asserts": False})
+            # not torch.compile, which would check its inputs at every step
+            compiled = inductor_compile(step, flat, options=OPTIONS)
         weights = [self.buffers["parameter"][name] for name in self.factored]
 
         def advance() -> None:

@@ -144,8 +144,8 @@ class Compiler:
             log.warning("steps are not compiled: %s", missing)
             self.off = True
             return None
-        ahead = f"about {plain:.0f} s of work ahead" if plain > PAYS else "as asked for"
-        log.info("steps of %d clients at once are compiled, %s ...", lanes, ahead)
+        why = f"without it this stage is about {plain:.0f} s of work" if plain > PAYS else "as asked for"
+        log.info("steps of %d clients at once are compiled: %s ...", lanes, why)
         try:
             return CompiledStep(
                 self.network,

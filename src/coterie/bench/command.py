@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +18,17 @@ from coterie.bench.entrants import entrants, pythons
 from coterie.bench.job import Conditions
 from coterie.bench.workloads import WORKLOADS
 from coterie.errors import Interrupted
+from coterie.store import write_whole
 
 WIDE = 200  # columns, where there is no terminal to fit into
+NOISY = 0.5  # spread from which on a time says little
 
 
 def cores() -> int:
-    """Those that this process may use."""
+    """Those that this process may use, or as many as OMP_NUM_THREADS says."""
+    said = os.environ.get("OMP_NUM_THREADS", "")
+    if said.isdecimal() and int(said) > 0:
+        return int(said)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -30,39 +39,59 @@ def bench(
     python: list[str],
     out: Path | None,
 ) -> None:
-    """Play, show the table and write the report; what there is of them, if it is interrupted."""
+    """Play, show the table, and write the report as it grows, workload by workload."""
     match.check(conditions, repeats)
     works, found, report = match.chosen(only, conditions.device), pythons(python), dict[str, Any]()
     console = _console()
-    interrupted = False
+    interrupted, written = False, 0
+
+    def finished() -> None:
+        nonlocal written
+        if out is not None:
+            out.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(out, (json.dumps(report, indent=1) + "\n").encode())
+            written += 1
+
     try:
-        with console.status("") as status:
+        with _ended_like_ctrl_c(), console.status("") as status:
 
             def tell(doing: str) -> None:
                 status.update(doing)
                 if not console.is_terminal:
                     console.print(doing, markup=False, highlight=False)
 
-            match.play(works, conditions, repeats, found, report, tell)
+            match.play(works, conditions, repeats, found, report, tell, finished)
     except KeyboardInterrupt:
         interrupted = True
     if report.get("workloads"):
         console.print(table.shown(report))
-        console.print("\n" + "\n".join(table.origin(report)), markup=False, highlight=False, soft_wrap=True)
+        said = [*table.origin(report), *table.noisy(report, NOISY)]
+        console.print("\n" + "\n".join(said), markup=False, highlight=False, soft_wrap=True)
     if interrupted:
-        raise Interrupted("interrupted; the table has what was played until then, and nothing was written")
-    if out is not None:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+        kept = f"{out} has the finished workloads: {written}" if written else "nothing was written"
+        raise Interrupted(f"interrupted; the table has what was played until then, and {kept}")
 
 
 def show_list(device: str) -> None:
     """The workloads, and who plays each."""
     console = _console()
     for name, work in WORKLOADS.items():
-        who = ", ".join(dict.fromkeys(entrant.name for entrant in entrants(work, device, cores())))
+        who = "; ".join(dict.fromkeys(entrant.name for entrant in entrants(work, device, cores())))
         alone = " (on CUDA, or with --only)" if work.cuda_only else ""
-        console.print(f"{name}: {work.title}{alone}, by {who}", markup=False, highlight=False, soft_wrap=True)
+        console.print(f"{name}: {work.title}{alone}; by {who}", markup=False, highlight=False, soft_wrap=True)
+
+
+@contextlib.contextmanager
+def _ended_like_ctrl_c() -> Iterator[None]:
+    """SIGTERM too ends the players and removes their folder."""
+    if threading.current_thread() is not threading.main_thread():  # others may not take signals
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _console() -> Console:

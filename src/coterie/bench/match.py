@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -50,6 +50,7 @@ def play(
     pythons: dict[str, str],
     report: Report,
     tell: Tell,
+    finished: Callable[[], None],
 ) -> None:
     """Fill in the report, workload by workload, so that something is there when it is interrupted."""
     report["provenance"] = {**provenance(), **asdict(conditions), "repeats": repeats}
@@ -71,6 +72,7 @@ def play(
                     "start": asdict(job.start),
                     "players": rows(work, job.start, played, limits),
                 }
+        finished()
 
 
 def _tell_of(tell: Tell, name: str, doing: str) -> None:

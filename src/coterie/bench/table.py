@@ -38,7 +38,7 @@ def _cells(player: str, row: dict[str, Any]) -> list[str]:
         _number(row["client_steps_per_second"]),
         _number(row["times_usual"]),
         _number(row["seconds_a_round"]),
-        f"{100 * row['spread']:.0f} %",
+        f"{100 * row['spread']:.0f} %" if len(row["all_seconds"]) > 1 else "",
         _number(row["start_up_seconds"]),
         _number(memory and memory / 1e6),
         _number(row["loss"], 4) + (f" ({row['differs']})" if row["differs"] else ""),
@@ -89,7 +89,7 @@ def origin(report: dict[str, Any]) -> list[str]:
     tf32 = ", tf32" if said["tf32"] else ""
     found = [
         f"{said['machine']}; {said['threads']} threads for every player, device {said['device']}{tf32}; median of "
-        f"{said['repeats']} rounds. {said['versions']}{versions}. "
+        f"{_rounds(report)}. {said['versions']}{versions}. "
         f"Commit {said['commit'] or 'unknown'}, {said['date']}, `{said['command']}`."
     ]
     if "ceilings" in report:
@@ -99,6 +99,31 @@ def origin(report: dict[str, Any]) -> list[str]:
             f"{limits['flops_per_second'] / 1e12:.1f} TFLOP/s."
         )
     return found
+
+
+def noisy(report: dict[str, Any], most: float) -> list[str]:
+    """A sentence, if some times vary by more than this share."""
+    found = [
+        f"{workload['settings']['title']}, {player}"
+        for workload in report["workloads"].values()
+        for player, row in workload["players"].items()
+        if row.get("spread", 0) > most
+    ]
+    if not found:
+        return []
+    return [
+        f"The rounds of {'; '.join(found)} vary by more than {100 * most:.0f} %: other programs are busy here. Measure "
+        "again when they are not, or with fewer --threads."
+    ]
+
+
+def _rounds(report: dict[str, Any]) -> str:
+    """How many were timed: not all, if it was interrupted."""
+    rows = [row for workload in report["workloads"].values() for row in workload["players"].values()]
+    played = {len(row["all_seconds"]) for row in rows if "all_seconds" in row} or {0}
+    least, most = min(played), max(played)
+    many = str(most) if least == most else f"{least} to {most}"
+    return f"{many} round{'' if most == 1 else 's'}"
 
 
 def _versions(report: dict[str, Any]) -> str:

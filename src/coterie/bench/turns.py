@@ -124,7 +124,9 @@ class Player:
         """What its log says last: the error, if one is named."""
         lines = [line.strip() for line in self._log.read_text(errors="replace").splitlines() if line.strip()]
         errors = [line for line in lines if re.match(r"[\w.]+(Error|Exception|NotFound)\b", line)]
-        return (errors or lines or ["it ended without a word"])[-1][:200]
+        last = (errors or lines or ["it ended without a word"])[-1][:200]
+        absent = re.search(r"(?:No module named|No package metadata was found for) '?([\w.-]+)", last)
+        return f"{absent[1]} is not installed" if absent else last
 
 
 def _environment(entrant: Entrant, folder: Path, threads: int) -> dict[str, str]:
