@@ -40,8 +40,8 @@ $(RIVALS:%=.bench/%.tried): | $(VENV)/.installed
 bench: $(VENV)/.installed $(RIVALS:%=.bench/%.tried)
 	@COTERIE_BENCH_FLOWER=.bench/flower/bin/python COTERIE_BENCH_PFL=.bench/pfl/bin/python \
 		COTERIE_BENCH_FEDJAX=.bench/fedjax/bin/python \
-		$(BIN)/coterie bench --repeats $(REPEATS) --out benchmarks/results/speed.json
-	@$(BIN)/python docs/build.py
+		$(BIN)/coterie bench --repeats $(REPEATS) --out .bench/speed.json
+	@cp .bench/speed.json benchmarks/results/speed.json && $(BIN)/python docs/build.py
 
 clean:
 	rm -rf $(VENV) .bench .mypy_cache .ruff_cache .pytest_cache

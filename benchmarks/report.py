@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from coterie.bench.provenance import provenance
+from coterie.store import make_folder, write_whole
 
 __all__ = ["Run", "play_seeds", "provenance", "write"]
 
@@ -39,5 +40,5 @@ def play_seeds(
 
 
 def write(out: Path, report: Run) -> None:
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps(report, indent=1) + "\n")
+    make_folder(out.parent)
+    write_whole(out, (json.dumps(report, indent=1) + "\n").encode())

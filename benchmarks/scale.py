@@ -1,7 +1,8 @@
 """Time and memory of a round by the number of clients: `python benchmarks/scale.py --out FILE`.
 
 Every run is whole (journal, meters, evaluation, checkpoint, results) and in a process of its own, told that it has
-8 GiB of memory. `--plot FILE` draws what is in the result file. `--device cuda --cases cnn` is for a GPU.
+8 GiB of memory. Started again, it goes on where it was. `--plot FILE` draws what is in the
+result file. `--device cuda --cases cnn` is for a GPU.
 """
 
 from __future__ import annotations
@@ -187,6 +188,16 @@ def draw(runs: list[dict[str, Any]], picture: Path) -> None:
     figure.savefig(picture, dpi=110)
 
 
+def there_already(out: Path | None, source: dict[str, Any]) -> list[dict[str, Any]]:
+    """Runs of the same commit on the same machine that the result file has: an interrupted measurement goes on."""
+    if out is None or not out.exists():
+        return []
+    report = json.loads(out.read_text())
+    same = all(report["provenance"][name] == source[name] for name in ("commit", "machine", "versions"))
+    known = bool(source["commit"]) and "with changes" not in source["commit"]
+    return [run for run in report["runs"] if "failed" not in run] if same and known else []
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--one", help=argparse.SUPPRESS)
@@ -202,17 +213,18 @@ def main() -> None:
     if options.plot:
         draw(json.loads(options.out.read_text())["runs"], options.plot)
         return
-    runs, source = [], provenance()
+    source = provenance()
+    runs = there_already(options.out, source)
     for case in options.cases:
         for algorithm, place, part, numbers in RUNS[case]:
             for clients in numbers:
                 if clients > options.most:
                     continue
                 run = {"case": case, "algorithm": algorithm, "place": place, "part": part, "clients": clients}
-                run |= {
-                    "device": options.device,
-                    **apart(case, algorithm, place, part, clients, options.device),
-                }
+                run["device"] = options.device
+                if any(run.items() <= one.items() for one in runs):
+                    continue
+                run |= apart(case, algorithm, place, part, clients, options.device)
                 runs.append(run)
                 print(run, flush=True)
                 if options.out:

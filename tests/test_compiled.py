@@ -97,6 +97,7 @@ def test_clients_as_long_as_each_other_in_several_chunks() -> None:
             torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-11)
 
 
+@pytest.mark.slow
 def test_more_steps_than_lie_in_the_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("coterie.compiled.BLOCK", 3)
     check_equal(dense, Training(batch=4, epochs=2))
@@ -289,6 +290,29 @@ def test_a_model_with_stacked_convolutions_takes_the_same_step() -> None:
         return network.gradients(rows, x, y, ones, ones, torch.tensor([5, 6]))[0]
 
     torch.testing.assert_close(step(True), step(False), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.slow
+def test_moved_and_mirrored_pictures() -> None:
+    """What `augment` draws hangs on the key of a step, as dropout does."""
+    g = torch.Generator().manual_seed(2)
+    x, y = torch.randint(0, 256, (60, 1, 8, 8), generator=g, dtype=torch.uint8), torch.arange(60) % 3
+    data = Points(x, torch.arange(60), y, torch.arange(7) * 10)
+    found = []
+    for compile in (False, True):
+        network = Network(
+            lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 3)),
+            LOSSES["classification"],
+            dtype=torch.float64,
+            device=torch.device("cpu"),
+            augment=True,
+        )
+        start = network.initial("start").expand(6, -1)
+        problems = Problems(torch.arange(6), torch.zeros(6, dtype=torch.long), torch.arange(6) * 77, start)
+        compiler = Compiler(network, compile, data.x, 6, 10)
+        found.append(solve(network, Training(batch=4, epochs=2), 0.1, data, problems, compiler).rows)
+        assert all(step.draws for kind in compiler.steps.values() for step in kind.values())
+    torch.testing.assert_close(found[0], found[1], rtol=1e-9, atol=1e-11)
 
 
 # gradients left as factors

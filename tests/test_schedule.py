@@ -14,7 +14,7 @@ STEPS = Training(batch=4, epochs=None, steps=50)
 EPOCHS = Training(batch=4, epochs=3)
 
 
-def drawn(training: Training, some: slice, needs_two: bool = False) -> Schedule:
+def drawn(training: Training, some: slice, needs_two: bool = False, weighted: bool = True) -> Schedule:
     """Of those problems; place p of problem i is point 1000 i + p, and every fifth place is no point."""
     places = torch.arange(int(COUNTS.max()) * 5 // 4 + 2)
     here = (places % 5 != 0) & (places - places // 5 - 1 < COUNTS[:, None])
@@ -22,8 +22,8 @@ def drawn(training: Training, some: slice, needs_two: bool = False) -> Schedule:
     table = torch.arange(len(COUNTS))[:, None] * 1000 + places
     key, weight = torch.arange(len(COUNTS)) * 77, here.double()
     per_epoch = batches_of(COUNTS, 4, needs_two)
-    tables = (t[some] for t in (per_epoch, key, table, here, weight))
-    return draw(training, 4, *tables, weight.dtype)
+    tables = (t[some] for t in (per_epoch, key, table, here))
+    return draw(training, 4, *tables, weight[some] if weighted else None, weight.dtype)
 
 
 @pytest.mark.parametrize("training", [STEPS, EPOCHS], ids=["steps", "epochs"])
@@ -38,6 +38,13 @@ def test_a_problem_is_drawn_as_if_alone(training: Training, needs_two: bool) -> 
         assert torch.equal(whole.mask[:n, i], alone.mask[:n, 0])
         assert torch.equal(whole.weight[:n, i], alone.weight[:n, 0])
         assert torch.equal(whole.at[:n, i][there], alone.at[:n, 0][there])
+
+
+@pytest.mark.parametrize("training", [STEPS, EPOCHS], ids=["steps", "epochs"])
+def test_without_weights_all_points_count_alike(training: Training) -> None:
+    weighted, alike = (drawn(training, slice(None), weighted=given) for given in (True, False))
+    for name in ("steps", "at", "mask", "weight"):
+        assert torch.equal(getattr(weighted, name), getattr(alike, name))
 
 
 def test_an_epoch_has_every_point_once() -> None:

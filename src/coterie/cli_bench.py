@@ -12,7 +12,9 @@ def bench(
     only: Annotated[
         list[str] | None, typer.Option("--only", help="A workload that --list names; may be repeated.")
     ] = None,
-    repeats: Annotated[int, typer.Option(help="Rounds that are timed, after a first one.")] = 5,
+    repeats: Annotated[
+        int, typer.Option(help="Turns of every player, after a first round that is not timed.")
+    ] = 5,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     threads: Annotated[
         int | None, typer.Option(help="Of every player; OMP_NUM_THREADS or all cores if not given.")

@@ -78,7 +78,7 @@ class Personal:
     @staticmethod
     def largest(centers: Tensor, importance: Tensor) -> Personal:
         """Each client's center of largest importance."""
-        return Personal.single(centers[torch.arange(len(centers)), importance.argmax(1)])
+        return Personal.single(chosen(centers, importance.argmax(1)))
 
 
 @dataclass(frozen=True)
@@ -302,7 +302,7 @@ class Cohort:
             table, here = padded(self.points, clients)
             mask = here.to(self.network.dtype)
             x, y, key = (
-                self.points.x[self.points.at[table]],
+                self.points.inputs(table),
                 self.points.y[table],
                 self.key("gradient")[clients],
             )
@@ -333,14 +333,14 @@ class Cohort:
                 batches = torch.split(
                     torch.arange(len(points.at), device=points.at.device), self._points_at_once()
                 )
-                return torch.cat([what(rows[0], points.x[points.at[b]], points.y[b]) for b in batches])
+                return torch.cat([what(rows[0], points.inputs(b), points.y[b]) for b in batches])
             return self._evaluate_together(rows, what)
 
     def _evaluate_alone(self, rows: Tensor, what: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Tensor:
         results = []
         for i in self._with_points().tolist():
             own = slice(int(self.points.offset[i]), int(self.points.offset[i + 1]))
-            results.append(what(rows[i], self.points.x[self.points.at[own]], self.points.y[own]))
+            results.append(what(rows[i], self.points.inputs(own), self.points.y[own]))
         return torch.cat(results)
 
     def _evaluate_together(self, rows: Tensor, what: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Tensor:
@@ -349,7 +349,7 @@ class Cohort:
         at_once = max(1, self.network.memory_budget() // (numbers * self._number_bytes()))
         for clients in torch.split(self._with_points(), at_once):
             table, here = padded(self.points, clients)
-            x, y = self.points.x[self.points.at[table]], self.points.y[table]
+            x, y = self.points.inputs(table), self.points.y[table]
             results.append(vmap(what)(rows[clients], x, y)[here])
         return torch.cat(results)
 
@@ -367,6 +367,13 @@ class Cohort:
 def is_shared(rows: Tensor) -> bool:
     """Is this one row, shown to every client? (An expanded tensor has stride 0.)"""
     return len(rows) == 1 or rows.stride(0) == 0
+
+
+def chosen(centers: Tensor, choice: Tensor) -> Tensor:
+    """(client, width) of each client's centers (client, cluster, width) the one that it chose (client,)."""
+    if is_shared(centers):
+        return centers[0].index_select(0, choice)  # of wide rows many times faster
+    return centers[torch.arange(len(centers), device=choice.device), choice]
 
 
 def mix_rows(weights: Tensor, centers: Tensor) -> Tensor:

@@ -29,7 +29,9 @@ BLOCK_NUMBERS = 2**26  # ... and how many numbers they may be
 
 OPTIONS: dict[str, Any] = {  # of Inductor
     "size_asserts": False,  # buffers stay what they are
-    "realize_opcount_threshold": 30,  # a hash uses each number twice: in one expression it doubles at every line
+    # a hash uses each number twice, so that in one expression it doubles at every line: at most so many operations. It
+    # is the usual number for GPUs; some versions have a larger one for CPUs, which took three times as long to compile.
+    "realize_opcount_threshold": 30,
 }
 
 Buffers = dict[str, dict[str, Tensor]]  # group, name: lane axis first

@@ -47,6 +47,12 @@ class Points:
     def sizes(self) -> Tensor:
         return self.offset.diff()
 
+    def inputs(self, points: Tensor | slice) -> Tensor:
+        """Those of some points, by their numbers."""
+        at = self.at[points]
+        found = self.x.index_select(0, at.flatten())  # of wide inputs many times faster than x[at]
+        return found.view(*at.shape, *self.x.shape[1:])
+
     @cached_property
     def owner(self) -> Tensor:
         """(point,) the position of the client that has it."""

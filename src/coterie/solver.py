@@ -195,7 +195,7 @@ class _Chunk:
         total = rows.new_zeros(len(rows))
         for step, active in self._active():
             at = schedule.at[step, :active]
-            x, y = self.points.x[self.points.at[at]], self.points.y[at]
+            x, y = self.points.inputs(at), self.points.y[at]
             weight, mask = schedule.weight[step, :active], schedule.mask[step, :active]
             key = mix(problems.key[:active], "step", step)
             gradient, value, tail = network.gradients(rows[:active], x, y, weight, mask, key)

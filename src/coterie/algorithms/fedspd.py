@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from coterie.algorithms.algorithm import Algorithm
-from coterie.cohort import Cohort, Personal, mix_rows
+from coterie.cohort import Cohort, Personal, chosen, mix_rows
 from coterie.errors import require
 from coterie.listener import Heard, State
 from coterie.wire import Fields, Mail
@@ -64,7 +64,7 @@ class FedSPD(Algorithm):
     def train(self, cohort: Cohort, offer: Mail) -> Fields:
         label = cohort.nearest(offer.centers)  # lines 29-36, of the round before
         drew = cohort.draw(cohort.fractions(label, self.n_clusters))  # line 14: with probability u_is
-        start = offer.centers[torch.arange(len(cohort)), drew]
+        start = chosen(offer.centers, drew)
         own = label == drew[cohort.points.owner]  # the points of D_is
         training = cohort.training.times(self.first_times if cohort.moment.round == 0 else 1)
         return {"drew": drew, "row": cohort.solve(start, points=own, training=training, slot=drew)}  # line 15
@@ -74,7 +74,7 @@ class FedSPD(Algorithm):
         return {"drew": rounds, "row": rounds}
 
     def received(self, offer: Mail, told: Fields) -> Tensor:
-        return offer.centers[torch.arange(len(offer)), told["drew"]]
+        return chosen(offer.centers, told["drew"])
 
     # at the listener
     def combine(self, state: State, heard: Heard) -> State:

@@ -22,7 +22,7 @@ from torch.nn.functional import normalize, one_hot
 
 from coterie.algorithms.algorithm import Algorithm
 from coterie.chance import mix
-from coterie.cohort import Cohort, Personal
+from coterie.cohort import Cohort, Personal, chosen
 from coterie.listener import Heard, State
 from coterie.wire import Fields, Mail
 
@@ -102,7 +102,7 @@ def least_loss(cohort: Cohort, centers: Tensor) -> Tensor:
 def of_least_loss(cohort: Cohort, offer: Mail) -> Mail:
     """What a server that clusters rows would send, to clients that choose for themselves among all centers."""
     member = least_loss(cohort, offer.centers)
-    center = offer.centers[torch.arange(len(cohort)), member]
+    center = chosen(offer.centers, member)
     count = torch.full_like(member, offer.centers.shape[1])
     return Mail(offer.clients, {"center": center, "member": member, "clusters": count})
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from coterie.algorithms.hard import ChosenByLoss
-from coterie.cohort import Cohort
+from coterie.cohort import Cohort, chosen
 from coterie.listener import Heard, State
 from coterie.wire import Fields, Mail
 
@@ -36,7 +36,7 @@ class IFCA(ChosenByLoss):
     # at the client
     def train(self, cohort: Cohort, offer: Mail) -> Fields:
         choice = self.choose(cohort, offer)
-        start = offer.centers[torch.arange(len(cohort)), choice]
+        start = chosen(offer.centers, choice)
         training = cohort.training
         if self.averaging == "gradient":
             training = replace(
@@ -58,7 +58,7 @@ class IFCA(ChosenByLoss):
         return {"choice": rounds, "row": rounds, "size": rounds}
 
     def received(self, offer: Mail, told: Fields) -> Tensor:
-        return offer.centers[torch.arange(len(offer)), told["choice"]]
+        return chosen(offer.centers, told["choice"])
 
     # at the listener
     def combine(self, state: State, heard: Heard) -> State:

@@ -17,8 +17,8 @@ from coterie.bench import match, table
 from coterie.bench.entrants import entrants, pythons
 from coterie.bench.job import Conditions
 from coterie.bench.workloads import WORKLOADS
-from coterie.errors import Interrupted
-from coterie.store import write_whole
+from coterie.errors import Interrupted, require
+from coterie.store import make_folder, write_whole
 
 WIDE = 200  # columns, where there is no terminal to fit into
 NOISY = 0.5  # spread from which on a time says little
@@ -41,6 +41,11 @@ def bench(
 ) -> None:
     """Play, show the table, and write the report as it grows, workload by workload."""
     match.check(conditions, repeats)
+    if out is not None:
+        make_folder(out.parent)
+        require(
+            os.access(out.parent, os.W_OK), "--out", str(out), "a file in a folder that can be written to"
+        )
     works, found, report = match.chosen(only, conditions.device), pythons(python), dict[str, Any]()
     console = _console()
     interrupted, written = False, 0
@@ -48,7 +53,6 @@ def bench(
     def finished() -> None:
         nonlocal written
         if out is not None:
-            out.parent.mkdir(parents=True, exist_ok=True)
             write_whole(out, (json.dumps(report, indent=1) + "\n").encode())
             written += 1
 

@@ -112,8 +112,8 @@ def noisy(report: dict[str, Any], most: float) -> list[str]:
     if not found:
         return []
     return [
-        f"The rounds of {'; '.join(found)} vary by more than {100 * most:.0f} %: other programs are busy here. Measure "
-        "again when they are not, or with fewer --threads."
+        f"The rounds of {'; '.join(found)} vary by more than {100 * most:.0f} %: perhaps other programs are busy here. "
+        "Measure again when they are not, or with fewer --threads."
     ]
 
 

@@ -168,9 +168,10 @@ def take_turns(
                 player.round()
         for turn in range(repeats):
             for name in list(players):
-                tell(f"{name}, round {turn + 1} of {repeats}")
+                tell(f"{name}, turn {turn + 1} of {repeats}")
                 with _missing(name, played, players):
-                    players[name].round()
+                    for _ in range(job.work.in_a_turn):
+                        players[name].round()
         for name in list(players):
             with _missing(name, played, players):
                 played[name].score = job.score(players[name].hand_in())

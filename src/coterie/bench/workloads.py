@@ -31,6 +31,7 @@ class Workload:
     degree: float | None = None  # of the graph; None: a server
     cuda_only: bool = False  # too long for a CPU, unless asked for by name
     floor: bool = False  # is it compared with what the device could do at most?
+    in_a_turn: int = 1  # rounds: several where they are so short that waking up would take much of one
     tolerance: float = 0.1  # how far losses may end apart: a share of how far the usual loop's fell
 
     @property
@@ -50,8 +51,20 @@ class Workload:
         return {name: value for name, value in asdict(self).items() if name not in ("cuda_only", "floor")}
 
 
-def _linear(title: str, clients: int) -> Workload:
-    return Workload(title, "fedavg", "linear", (10,), 1, clients, 150, 5, rate=0.002, tolerance=0.003)
+def _linear(title: str, clients: int, in_a_turn: int = 1) -> Workload:
+    return Workload(
+        title,
+        "fedavg",
+        "linear",
+        (10,),
+        1,
+        clients,
+        150,
+        5,
+        rate=0.002,
+        in_a_turn=in_a_turn,
+        tolerance=0.003,
+    )
 
 
 def _mlp(
@@ -88,7 +101,7 @@ def _kfed(title: str) -> Workload:
 
 _FEDSOFT = {"pull": 0.1, "draws": 60, "refresh": 2}
 WORKLOADS = {
-    "linear": _linear("linear, 100 clients", 100),
+    "linear": _linear("linear, 100 clients", 100, in_a_turn=5),
     "linear-1000": _linear("linear, 1000 clients", 1000),
     "mlp": _mlp("MLP, 100 clients", "fedavg", epochs=5),
     "cnn": _letters("CNN, 20 clients", 20),
