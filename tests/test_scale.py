@@ -29,7 +29,7 @@ from coterie import (
     Training,
     shelf,
 )
-from coterie.cohort import Memory
+from coterie.cohort import Memory, Personal
 from coterie.data import regressions
 from coterie.federation import Federation
 from coterie.looks import Models, Result
@@ -218,6 +218,22 @@ def test_losses_are_computed_once_for_the_same_centers(data: Federation) -> None
     assert cohort.take(torch.arange(3)).losses(centers[:3]).shape[0] == int(cohort.sizes[:3].sum())
     centers[0, 0] += 1  # another model in the same place
     assert not torch.equal(cohort.losses(centers), first)
+
+
+def test_tables_are_put_away_while_clients_are_gone_through(
+    data: Federation, little_memory: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the pages of a table on disk would all be in memory at the end."""
+    run = Simulation(linear, data, Stages((Stage(FedAvg(), 1),)))
+    cohort, rows = run.clients.cohort, torch.randn(24, run.network.rows.width)
+    run.network.chunk = 2
+    calls: list[int] = []
+    monkeypatch.setattr(shelf, "put_away", lambda: calls.append(len(calls)))
+    cohort.gradients(rows)
+    assert calls
+    calls.clear()
+    cohort.score(Personal.single(rows))
+    assert calls
 
 
 def test_time_spent_evaluating_is_told(data: Federation) -> None:

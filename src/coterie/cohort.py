@@ -6,7 +6,7 @@ Anything per point is flat: the points of the first client, then of the second, 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -298,7 +298,7 @@ class Cohort:
         whole = replace(self.training, batch=None)
         at_once = chunk_size(self.network, whole, int(self.sizes.max()))
         found = shelf.table((len(self), self.network.rows.n_parameters), rows.dtype, rows.device)
-        for clients in torch.split(torch.arange(len(self), device=self.at.device), at_once):
+        for clients in self._some(torch.arange(len(self), device=self.at.device), at_once):
             table, here = padded(self.points, clients)
             mask = here.to(self.network.dtype)
             x, y, key = (
@@ -307,7 +307,8 @@ class Cohort:
                 self.key("gradient")[clients],
             )
             weight = mask / mask.sum(1, keepdim=True)
-            found[clients] = self.network.gradients(rows[clients], x, y, weight, mask, key)[0]
+            own = rows.index_select(0, clients)
+            found[clients] = self.network.gradients(own, x, y, weight, mask, key)[0]
         return found
 
     def score(self, personal: Personal, points: Points | None = None) -> Scores:
@@ -347,11 +348,17 @@ class Cohort:
         results = []
         numbers = 2 * (self.network.rows.width + int(self.sizes.max()) * self.network.activations)
         at_once = max(1, self.network.memory_budget() // (numbers * self._number_bytes()))
-        for clients in torch.split(self._with_points(), at_once):
+        for clients in self._some(self._with_points(), at_once):
             table, here = padded(self.points, clients)
             x, y = self.points.inputs(table), self.points.y[table]
-            results.append(vmap(what)(rows[clients], x, y)[here])
+            results.append(vmap(what)(rows.index_select(0, clients), x, y)[here])
         return torch.cat(results)
+
+    def _some(self, clients: Tensor, at_once: int) -> Iterator[Tensor]:
+        """So many of the clients at a time; what has been read and written of tables on disk is put away."""
+        row_bytes = self.network.rows.width * self._number_bytes()
+        for some in shelf.blocks(len(clients), row_bytes, self.at.device, at_once * row_bytes):
+            yield clients[some]
 
     def _with_points(self) -> Tensor:
         """The clients that have any; a client may be without test points."""
