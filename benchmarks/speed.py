@@ -25,7 +25,7 @@ def main() -> int:
     parser.add_argument("--only", choices=WORKLOADS, action="append", default=[])
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--threads", type=int, default=command.cores())
+    parser.add_argument("--threads", type=int, default=command.default_threads())
     parser.add_argument("--tf32", action="store_true")
     parser.add_argument("--python", action="append", default=[], metavar="RIVAL=PATH")
     parser.add_argument("--out", type=Path)

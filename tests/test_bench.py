@@ -201,9 +201,9 @@ def test_times_that_vary_are_said(
 
 def test_threads_are_those_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
-    assert command.cores() == 7
+    assert command.default_threads() == 7
     monkeypatch.setenv("OMP_NUM_THREADS", "many")
-    assert command.cores() in range(1, (os.cpu_count() or 1) + 1)
+    assert command.default_threads() in range(1, (os.cpu_count() or 1) + 1)
 
 
 def test_the_report_is_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -36,6 +36,6 @@ def bench(
     if list_:
         command.show_list(device)
     else:
-        conditions = Conditions(device, command.cores() if threads is None else threads, tf32)
+        conditions = Conditions(device, command.default_threads() if threads is None else threads, tf32)
         command.bench(only or [], conditions, repeats, python or [], out)
     return 0

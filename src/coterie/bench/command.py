@@ -24,7 +24,7 @@ WIDE = 200  # columns, where there is no terminal to fit into
 NOISY = 0.5  # spread from which on a time says little
 
 
-def cores() -> int:
+def default_threads() -> int:
     """Those that this process may use, or as many as OMP_NUM_THREADS says."""
     said = os.environ.get("OMP_NUM_THREADS", "")
     if said.isdecimal() and int(said) > 0:
@@ -80,7 +80,7 @@ def show_list(device: str) -> None:
     """The workloads, and who plays each."""
     console = _console()
     for name, work in WORKLOADS.items():
-        who = "; ".join(dict.fromkeys(entrant.name for entrant in entrants(work, device, cores())))
+        who = "; ".join(dict.fromkeys(entrant.name for entrant in entrants(work, device, default_threads())))
         alone = " (on CUDA, or with --only)" if work.cuda_only else ""
         console.print(f"{name}: {work.title}{alone}; by {who}", markup=False, highlight=False, soft_wrap=True)
 
