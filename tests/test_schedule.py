@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from coterie import Training, schedule
-from coterie.schedule import Schedule, batches_of, draw
+from coterie.schedule import Schedule, batches_of, decks, draw
 
 COUNTS = torch.tensor([200, 60, 9, 2, 1])
 STEPS = Training(batch=4, epochs=None, steps=50)
@@ -22,8 +22,8 @@ def drawn(training: Training, some: slice, needs_two: bool = False, weighted: bo
     table = torch.arange(len(COUNTS))[:, None] * 1000 + places
     key, weight = torch.arange(len(COUNTS)) * 77, here.double()
     per_epoch = batches_of(COUNTS, 4, needs_two)
-    tables = (t[some] for t in (per_epoch, key, table, here))
-    return draw(training, 4, *tables, weight[some] if weighted else None, weight.dtype)
+    from_these = decks(training, *(t[some] for t in (per_epoch, table, here)))
+    return draw(training, 4, from_these, key[some], weight[some] if weighted else None, weight.dtype)
 
 
 @pytest.mark.parametrize("training", [STEPS, EPOCHS], ids=["steps", "epochs"])

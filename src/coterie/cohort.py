@@ -49,7 +49,7 @@ class Memory:
         table = self.values[name]
         at = at.to(table.device)
         table[at] = value.detach().to(table.device)
-        self.known[name][at] = True
+        self.known[name].index_fill_(0, at, True)  # by [at] = True a GPU would wait for the host
 
     def set(self, name: str, values: Tensor, known: Tensor, device: torch.device) -> None:
         """All clients' at once, for a run that computes on this device."""
@@ -215,6 +215,7 @@ class Cohort:
             exists=_columns(points, lanes),
             weight=_columns(weight, lanes),
             normalise=normalise,
+            lanes=lanes,
         )
         if anchor is not None:
             strength = torch.as_tensor(pull, dtype=start.dtype, device=start.device)

@@ -20,6 +20,7 @@ from coterie.errors import CoterieError
 from coterie.factored import leave_factors
 from coterie.federation import Points
 from coterie.network import Network
+from coterie.recorded import record
 from coterie.schedule import Schedule
 from coterie.solver import Problems
 from coterie.training import Training, update
@@ -169,6 +170,7 @@ class CompiledStep:
                 raise CoterieError(
                     f"a step is {operations} operations, too many to compile for the work ahead"
                 )
+            add_products = _products_of(step, row.device)
             flat: list[Any] = _flat(self.buffers)
             # not torch.compile, which would check its inputs at every step
             compiled = inductor_compile(step, flat, options=OPTIONS)
@@ -177,31 +179,19 @@ class CompiledStep:
         def advance() -> None:
             factors = compiled(*flat)
             for weight, left, right in zip(weights, factors[::2], factors[1::2], strict=True):
-                weight.baddbmm_(left, right)
+                add_products(weight, left, right)
 
         row.zero_()
         advance()
-        return self._recorded(advance) if row.device.type == "cuda" else advance
+        if row.device.type != "cuda":
+            return advance
+        row.zero_()
+        self._recorded_step = advance  # what the model made while it was traced lies in it
+        return record(advance, row.device)[0]
 
     def _traced(self, of_buffers: Callable[[Buffers], list[Tensor]]) -> fx.GraphModule:
         """A function of the buffers as a graph, to be called with all of them in a row."""
         return make_fx(lambda *flat: of_buffers(self._named(flat)))(*_flat(self.buffers))
-
-    def _recorded(self, advance: Callable[[], None]) -> Callable[[], None]:
-        """The step as a CUDA graph. It keeps addresses only: this object must keep what lies there."""
-        here = torch.cuda.current_stream(self.network.device)
-        side = torch.cuda.Stream(self.network.device)  # type: ignore[no-untyped-call]
-        side.wait_stream(here)
-        with torch.cuda.stream(side):
-            self.buffers["all"]["row"].zero_()
-            advance()
-        here.wait_stream(side)
-        self.buffers["all"]["row"].zero_()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            advance()
-        self._recorded_step = advance  # what the model made while it was traced lies in it
-        return graph.replay
 
     # used for each chunk of problems
 
@@ -252,6 +242,17 @@ class CompiledStep:
         kept = {slot: _gathered(b[slot]) for slot in self.training.slots()}
         kept["step"] = b["number"]["step"].clone()
         return rows, kept, b["number"]["total"].clone()
+
+
+def _products_of(step: fx.GraphModule, device: torch.device) -> Callable[[Tensor, Tensor, Tensor], object]:
+    """How products are added to the weights; on a GPU with tensor cores the step's own are made there too."""
+    if device.type == "cuda":
+        from coterie import products  # needs Triton
+
+        if products.are_possible(device):
+            products.use_products(step)
+            return products.add_products
+    return Tensor.baddbmm_
 
 
 def _reads(traced: fx.GraphModule, place: int) -> bool:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor
@@ -16,6 +16,7 @@ from coterie.errors import CoterieError, require
 from coterie.pixels import MARGIN, Normalise
 
 Task = Literal["classification", "regression", "next-character"]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,7 @@ class Points:
     y: Tensor  # (point, ...) what is to be predicted
     offset: Tensor  # (client + 1,) client i has the points offset[i] to offset[i + 1]
     component: Tensor | None = None  # (point,) the true distribution of a point, where it is known
+    _known: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @staticmethod
     def of(clients: Sequence[tuple[Tensor, Tensor]], component: Sequence[Tensor] | None = None) -> Points:
@@ -46,6 +48,13 @@ class Points:
     @property
     def sizes(self) -> Tensor:
         return self.offset.diff()
+
+    def remembered(self, what: Hashable, found: Callable[[], T]) -> T:
+        """What was found out about these points, which never change; the first time it is found out."""
+        if what not in self._known:
+            self._known[what] = found()
+        known: T = self._known[what]
+        return known
 
     def inputs(self, points: Tensor | slice) -> Tensor:
         """Those of some points, by their numbers."""

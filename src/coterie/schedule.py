@@ -59,31 +59,52 @@ def table_bytes(training: Training, batch: int, most_points: int) -> int:
     return 40 * (steps * batch if epochs is None else epochs * most_points)
 
 
+@dataclass(frozen=True)
+class Deck:
+    """What batches of some problems are drawn from, and the most that any of them has of each."""
+
+    table: Tensor  # (problem, place) the number of a point
+    here: Tensor  # (problem, place) is there one?
+    per_epoch: Tensor  # (problem,) batches
+    steps: Tensor  # (problem,)
+    most_steps: int
+    most_epochs: int
+    last_place: int  # behind it nobody has a point
+
+    @staticmethod
+    def of(table: Tensor, here: Tensor, per_epoch: Tensor, steps: Tensor) -> Deck:
+        place = torch.arange(1, here.shape[1] + 1, device=here.device)
+        last, epochs = (here.any(0) * place).max().clamp(min=1), -(-steps // per_epoch.clamp(min=1))
+        return Deck(table, here, per_epoch, steps, *torch.stack([steps.max(), epochs.max(), last]).tolist())
+
+
+def decks(training: Training, per_epoch: Tensor, table: Tensor, here: Tensor) -> list[Deck]:
+    """Of problems whose points are `table` (problem, place), where `here`; neighbours that are alike together."""
+    here, steps = here & (per_epoch > 0)[:, None], steps_of(training, per_epoch)
+    if training.epochs is not None:
+        return [Deck.of(table, here, per_epoch, steps)]
+    bands = _bands(steps, per_epoch)
+    tables = (torch.split(t, bands) for t in (table, here, per_epoch, steps))
+    return [Deck.of(*some) for some in zip(*tables, strict=True)]
+
+
 def draw(
     training: Training,
     batch: int,
-    per_epoch: Tensor,
+    decks: list[Deck],
     key: Tensor,
-    table: Tensor,
-    here: Tensor,
     weight: Tensor | None,
     dtype: torch.dtype,
 ) -> Schedule:
-    """All batches of problems whose points are `table` (problem, place), where `here`, of weight (problem, place).
-
-    Without weights all points count alike.
-    """
-    here, steps = here & (per_epoch > 0)[:, None], steps_of(training, per_epoch)
-
-    def drawn(some: slice | Tensor) -> Schedule:
-        weights = None if weight is None else weight[some]
-        tables = (steps[some], per_epoch[some], key[some], table[some], here[some])
-        return _drawn(training.shuffle, batch, dtype, weights, *tables)
-
-    if training.epochs is not None:
-        return drawn(slice(None))
-    bands = torch.split(torch.arange(len(key), device=key.device), _bands(steps, per_epoch))
-    return _joined([drawn(some) for some in bands])
+    """All batches of the problems with these keys, whose points have weights (problem, place), or count alike."""
+    sizes = [len(deck.steps) for deck in decks]
+    weights = [None] * len(decks) if weight is None else torch.split(weight, sizes)
+    return _joined(
+        [
+            _drawn(training.shuffle, batch, dtype, *each)
+            for each in zip(decks, torch.split(key, sizes), weights, strict=True)
+        ]
+    )
 
 
 def _bands(steps: Tensor, per_epoch: Tensor) -> list[int]:
@@ -115,21 +136,14 @@ def _joined(parts: list[Schedule]) -> Schedule:
 
 
 def _drawn(
-    shuffle: bool,
-    batch: int,
-    dtype: torch.dtype,
-    weight: Tensor | None,
-    steps: Tensor,
-    per_epoch: Tensor,
-    key: Tensor,
-    table: Tensor,
-    here: Tensor,
+    shuffle: bool, batch: int, dtype: torch.dtype, deck: Deck, key: Tensor, weight: Tensor | None
 ) -> Schedule:
-    counts, each, row = here.sum(1), per_epoch.clamp(min=1), torch.arange(len(key), device=here.device)
-    places = (here.any(0) * torch.arange(1, here.shape[1] + 1, device=here.device)).max().clamp(min=1)
-    length, epochs, longest = torch.stack([steps.max(), (-(-steps // each)).max(), places]).tolist()
+    """It asks the host nothing, so that on a GPU it can be recorded."""
+    here, epochs, longest = deck.here, deck.most_epochs, deck.last_place
+    counts, each = here.sum(1), deck.per_epoch.clamp(min=1)
+    row, beside = torch.arange(len(key), device=here.device), torch.arange(batch, device=here.device)
     order = _order(shuffle, key, epochs, here[:, :longest])
-    step, beside = torch.arange(length, device=here.device)[:, None], torch.arange(batch, device=here.device)
+    step = torch.arange(deck.most_steps, device=here.device)[:, None]
     first = step % each * batch  # (step, problem) which of the epoch's points a batch begins with
     left = counts - first
     mask = (beside < left[:, :, None]).to(dtype)
@@ -138,7 +152,7 @@ def _drawn(
     number = (begin[:, :, None] + beside).clamp_(max=order.numel() - 1)  # where there is no point, any
     there = order.take(number).add_((row * here.shape[1])[:, None])
     each_weight = mask if weight is None else weight.take(there) * mask
-    return Schedule(steps, table.take(there), mask, each_weight / left.clamp(1, batch)[:, :, None])
+    return Schedule(deck.steps, deck.table.take(there), mask, each_weight / left.clamp(1, batch)[:, :, None])
 
 
 def _order(shuffle: bool, key: Tensor, epochs: int, here: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ points of (a_i / mean a) · gradient_i: unbiased, and exact when the batch is al
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,8 @@ from torch.nn import functional
 from coterie.chance import mix
 from coterie.federation import Points
 from coterie.network import Network
-from coterie.schedule import batches_of, draw, padded, steps_of, table_bytes
+from coterie.recorded import Recorded
+from coterie.schedule import Deck, Schedule, batches_of, decks, draw, padded, steps_of, table_bytes
 from coterie.training import Training, update
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Problems:
-    """Problems to be solved, problem axis first. A client may have several, one a lane."""
+    """Problems to be solved, problem axis first. A client may have several, one a lane and one behind the other."""
 
     owner: Tensor  # (problem,) the position of the client
     lane: Tensor  # (problem,) the column of `exists` and `weight` that is meant
@@ -42,6 +43,7 @@ class Problems:
     pull: Tensor | None = None  # (problem,)
     normalise: bool = True  # are the weights taken relative to their mean, or as they are?
     kept: dict[str, Tensor] = field(default_factory=dict)  # the optimizer's memory, empty: a fresh one
+    lanes: int = 1  # problems a client
 
     def take(self, at: Tensor) -> Problems:
         def some(value: Tensor) -> Tensor:
@@ -58,7 +60,13 @@ class Problems:
             None if self.pull is None else some(self.pull),
             self.normalise,
             {name: some(value) for name, value in self.kept.items()},
+            self.lanes,
         )
+
+    @property
+    def about_all_points(self) -> bool:
+        """Is all that is to know of them, but for their keys, what is known of the clients' points?"""
+        return self.exists is None and self.weight is None
 
 
 @dataclass
@@ -83,34 +91,55 @@ def solve(
 
     With a compiler, `rounds` says how often the like is still to come, so that it can weigh the work ahead.
     """
-    counts = _counts(points, problems)
-    most, least = torch.stack([counts.max(), counts.min()]).tolist() if len(counts) else (1, 1)
-    alike, most = least == most, max(1, most)  # alike: longest first is as they are
-    batch = min(training.batch or most, most)
-    steps = steps_of(training, batches_of(counts, batch, network.needs_two))
-    longest_first = torch.argsort(counts, descending=True, stable=True)  # by steps too, then
+    plan = _plan(network, training, points, problems)
     compiled = None
-    if compiler is not None and len(steps):
-        lanes = int(problems.lane[-1]) + 1
-        in_order: list[int] = steps[longest_first].tolist()
+    if compiler is not None:
         pulled = problems.pull is not None
-        compiled = compiler.step_for(training, points.x, points.y, in_order, lanes, pulled, rounds)
+        compiled = compiler.step_for(training, points.x, points.y, plan.steps, problems.lanes, pulled, rounds)
     rows = torch.empty_like(problems.start, memory_format=torch.contiguous_format)
     loss = problems.start.new_empty(len(rows))
     kept: dict[str, Tensor] = {}
     rate_now = torch.full((), rate, dtype=rows.dtype, device=rows.device)
-    size = chunk_size(network, training, most) if compiled is None else compiled.lanes
-    for some in (slice(begin, begin + size) for begin in range(0, len(counts), size)):
-        at = longest_first[some]
+    size = chunk_size(network, training, plan.most) if compiled is None else compiled.lanes
+    for some in (slice(begin, begin + size) for begin in range(0, len(rows), size)):
+        at = plan.longest_first[some]
         if compiled is None:
-            part = _Chunk(network, training, points, problems.take(at), counts[at], batch).run(rate_now)
+            counts = plan.counts[at]
+            part = _Chunk(network, training, points, problems.take(at), counts, plan.batch).run(rate_now)
         else:
-            part = _run_compiled(compiled, training, points, problems, counts, at, rate_now)
-        there = some if alike else at  # a slice, where it will do, is written much faster
+            part = _run_compiled(compiled, training, points, problems, plan, at, rate_now)
+        there = some if plan.alike else at  # a slice, where it will do, is written much faster
         rows[there], loss[there] = part.rows, part.loss
         for name, value in part.kept.items():
             kept.setdefault(name, value.new_empty(len(rows), *value.shape[1:]))[there] = value
     return Solution(rows, loss, kept)
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What is known of problems before any batch is drawn."""
+
+    counts: Tensor  # (problem,) points
+    most: int  # points of one of them
+    alike: bool  # have all as many? Longest first is as they are, then
+    batch: int
+    longest_first: Tensor  # (problem,) by points, and so by steps too
+    steps: list[int]  # longest first
+
+
+def _plan(network: Network, training: Training, points: Points, problems: Problems) -> _Plan:
+    def made() -> _Plan:
+        counts = _counts(points, problems)
+        most, least = torch.stack([counts.max(), counts.min()]).tolist() if len(counts) else (1, 1)
+        alike, most = least == most, max(1, most)
+        batch = min(training.batch or most, most)
+        longest_first = torch.argsort(counts, descending=True, stable=True)
+        steps = steps_of(training, batches_of(counts, batch, network.needs_two))
+        return _Plan(counts, most, alike, batch, longest_first, steps[longest_first].tolist())
+
+    if problems.exists is not None:
+        return made()
+    return points.remembered(("plan", training, network.needs_two, problems.lanes), made)
 
 
 def _run_compiled(
@@ -118,15 +147,17 @@ def _run_compiled(
     training: Training,
     points: Points,
     problems: Problems,
-    counts: Tensor,
+    plan: _Plan,
     at: Tensor,
     rate: Tensor,
 ) -> Solution:
     """Some problems, in as many lanes as there are; a lane without a problem has one that takes no steps."""
     network, empty = compiled.network, compiled.lanes - len(at)
-    mine = problems.take(torch.cat([at, at[:1].expand(empty)]))
-    chunk = _Chunk(network, training, points, mine, functional.pad(counts[at], (0, empty)), compiled.batch)
-    schedule = chunk.schedule
+    whole = len(at) == len(plan.counts)
+    as_they_are = whole and plan.alike and not empty
+    mine = problems if as_they_are else problems.take(torch.cat([at, at[:1].expand(empty)]))
+    counts = functional.pad(plan.counts[at], (0, empty))
+    schedule = _Chunk(network, training, points, mine, counts, compiled.batch, whole).schedule
     compiled.load(mine.start, mine.kept or fresh_memory(training, network.rows.split(mine.start)[0]), mine)
     compiled.run(schedule, points, mine.key, rate)
     rows, kept, total = compiled.unload()
@@ -167,14 +198,42 @@ class _Chunk:
         problems: Problems,
         counts: Tensor,
         batch: int,
+        whole: bool = False,  # are these all problems there are, so that the next time they will be the same?
     ):
         self.network, self.training, self.points, self.problems = network, training, points, problems
-        table, here = padded(points, problems.owner)
-        if problems.exists is not None:
-            here = here & problems.exists[table, problems.lane[:, None]]
-        per_epoch = batches_of(counts, batch, network.needs_two)
-        weight = self._weights(table, here)
-        self.schedule = draw(training, batch, per_epoch, problems.key, table, here, weight, network.dtype)
+        self.counts, self.batch = counts, batch
+        self.schedule = self._remembered() if whole and problems.about_all_points else self._drawn()
+
+    def _remembered(self) -> Schedule:
+        """With the same points as before only the order of a client's is drawn anew."""
+        training, batch, dtype = self.training, self.batch, self.network.dtype
+        key, lanes = self.problems.key, self.problems.lanes
+
+        def drawing() -> Callable[[Tensor], Schedule]:
+            these = self._decks(*self._points())
+
+            def drawn(key: Tensor) -> Schedule:  # not of self, which has the clients' rows
+                return draw(training, batch, these, key, None, dtype)
+
+            return Recorded(drawn, key) if key.device.type == "cuda" else drawn
+
+        return self.points.remembered(("drawing", training, batch, dtype, lanes, len(key)), drawing)(key)
+
+    def _drawn(self) -> Schedule:
+        table, here = self._points()
+        these, weight = self._decks(table, here), self._weights(table, here)
+        return draw(self.training, self.batch, these, self.problems.key, weight, self.network.dtype)
+
+    def _points(self) -> tuple[Tensor, Tensor]:
+        """(problem, place) the numbers of the points, and where there is one."""
+        table, here = padded(self.points, self.problems.owner)
+        if self.problems.exists is not None:
+            here = here & self.problems.exists[table, self.problems.lane[:, None]]
+        return table, here
+
+    def _decks(self, table: Tensor, here: Tensor) -> list[Deck]:
+        per_epoch = batches_of(self.counts, self.batch, self.network.needs_two)
+        return decks(self.training, per_epoch, table, here)
 
     def _weights(self, table: Tensor, here: Tensor) -> Tensor | None:
         """(problem, place) a_i over its mean, 0 where there is no point; None: all alike."""

@@ -1,0 +1,129 @@
+"""Products of every client's own matrices, on a GPU's tensor cores and as accurate as fp32.
+
+A dense layer is to each client a thin product, of which cuBLAS knows no fast way: it takes two to three times as long
+as reading the weights. Tensor cores round to tf32; but a number is the sum of two in tf32, and three products of such
+parts (of the fourth nothing is left in fp32) are closer to the exact one than a long sum in fp32, see
+benchmarks/products.py. Imported only where there is a GPU, for it needs Triton.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor, fx
+
+THIN = 32  # the shortest of the three sides, of a product that is bound by memory
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _kernel(  # type: ignore[no-untyped-def]
+    left, right, out,  # Triton reads annotations, and knows few
+    rows: tl.constexpr, columns: tl.constexpr, inner: tl.constexpr,
+    left_lane: tl.constexpr, left_row: tl.constexpr, left_inner: tl.constexpr,
+    right_lane: tl.constexpr, right_inner: tl.constexpr, right_column: tl.constexpr,
+    out_lane: tl.constexpr, out_row: tl.constexpr, out_column: tl.constexpr,
+    add: tl.constexpr, precision: tl.constexpr,
+    block_rows: tl.constexpr, block_columns: tl.constexpr, block_inner: tl.constexpr,
+) -> None:  # fmt: skip
+    """One block of one lane's product, written to `out` or added to it."""
+    across: tl.constexpr = tl.cdiv(columns, block_columns)
+    blocks: tl.constexpr = tl.cdiv(rows, block_rows) * across
+    lane = (tl.program_id(0) // blocks).to(tl.int64)
+    block = tl.program_id(0) % blocks
+    row = block // across * block_rows + tl.arange(0, block_rows)[:, None]
+    column = block % across * block_columns + tl.arange(0, block_columns)[None, :]
+    total = tl.zeros((block_rows, block_columns), tl.float32)
+    for begin in range(0, inner, block_inner):
+        down = begin + tl.arange(0, block_inner)[:, None]
+        along = begin + tl.arange(0, block_inner)[None, :]
+        a = tl.load(
+            left + lane * left_lane + row * left_row + along * left_inner,
+            mask=(row < rows) & (along < inner),
+            other=0.0,
+        )
+        b = tl.load(
+            right + lane * right_lane + down * right_inner + column * right_column,
+            mask=(down < inner) & (column < columns),
+            other=0.0,
+        )
+        total = tl.dot(a, b, total, input_precision=precision)
+    there = out + lane * out_lane + row * out_row + column * out_column
+    inside = (row < rows) & (column < columns)
+    if add:
+        total += tl.load(there, mask=inside, other=0.0)
+    tl.store(there, total, mask=inside)
+
+
+def _shape(rows: int, columns: int, inner: int) -> tuple[int, int, int, int, int]:
+    """Blocks' rows, columns and inner length, warps, and loads in flight: what was fastest on an H200."""
+    short = max(16, triton.next_power_of_2(inner))
+    if rows <= 16:
+        return (16, 32, min(short, 64), 2, 4) if columns <= 256 else (16, 64, min(short, 64), 4, 3)
+    if inner <= 16:
+        return 32, 64, short, 2, 1
+    if inner <= 32:
+        return 32, 128, short, 4, 1
+    if columns <= 32:
+        return 32, 32, 32, 2, 4
+    return 64, 64, 32, 4, 3
+
+
+def _multiply(left: Tensor, right: Tensor, out: Tensor, add: bool) -> None:
+    lanes, rows, inner = left.shape
+    columns = right.shape[2]
+    block_rows, block_columns, block_inner, warps, stages = _shape(rows, columns, inner)
+    blocks = triton.cdiv(rows, block_rows) * triton.cdiv(columns, block_columns)
+    precision = "tf32" if torch.backends.cuda.matmul.allow_tf32 else "tf32x3"
+    _kernel[(lanes * blocks,)](
+        left, right, out, rows, columns, inner, *left.stride(), *right.stride(), *out.stride(),
+        add, precision, block_rows, block_columns, block_inner, num_warps=warps, num_stages=stages,
+    )  # fmt: skip
+
+
+@torch.library.custom_op("coterie::products", mutates_args=())
+def products(left: Tensor, right: Tensor) -> Tensor:
+    """(lane, row, column), as torch.bmm."""
+    out = left.new_empty(len(left), left.shape[1], right.shape[2])
+    _multiply(left, right, out, add=False)
+    return out
+
+
+@products.register_fake
+def _(left: Tensor, right: Tensor) -> Tensor:
+    return left.new_empty(len(left), left.shape[1], right.shape[2])
+
+
+def add_products(to: Tensor, left: Tensor, right: Tensor) -> None:
+    """As to.baddbmm_(left, right)."""
+    if to.dtype == torch.float32:
+        _multiply(left, right, to, add=True)
+    else:
+        to.baddbmm_(left, right)
+
+
+def use_products(step: fx.GraphModule) -> None:
+    """Let a traced step have its products made here, those that are faster so."""
+    for node in step.graph.nodes:
+        if node.target is torch.ops.aten.bmm.default and _is_faster(*node.args):
+            node.target = torch.ops.coterie.products.default
+    step.recompile()
+
+
+def _is_faster(left: fx.Node, right: fx.Node) -> bool:
+    """Thin ones are; others where they lie along the inner axis, as tensor cores read tf32.
+
+    cuBLAS itself uses tensor cores for those others where tf32 will do.
+    """
+    a, b = left.meta["tensor_meta"], right.meta["tensor_meta"]
+    if a.dtype != torch.float32:
+        return False
+    along = a.stride[2] == b.stride[1] == 1
+    thin = min(*a.shape[1:], b.shape[2]) <= THIN
+    return bool(thin or (along and not torch.backends.cuda.matmul.allow_tf32))
+
+
+def are_possible(device: torch.device) -> bool:
+    """Has the device tensor cores for tf32?"""
+    nvidia = device.type == "cuda" and torch.version.hip is None
+    return nvidia and torch.cuda.get_device_capability(device) >= (8, 0)
