@@ -127,7 +127,10 @@ class Cohort:
 
     def take(self, clients: Tensor) -> Cohort:
         """Some of them; they keep their memory."""
-        return replace(self, points=self.points.take(clients), keys=self.keys[clients], at=self.at[clients])
+        points = self.points.take(clients)
+        if points is self.points:  # all, in their order
+            return replace(self)
+        return replace(self, points=points, keys=self.keys[clients], at=self.at[clients])
 
     def when(self, moment: Moment) -> Cohort:
         return replace(self, moment=moment)
@@ -207,9 +210,10 @@ class Cohort:
         several = start.dim() == 3
         lanes = start.shape[1] if several else 1
         training = training or self.training
+        owner, lane = self.points.remembered(("problems", lanes), lambda: self._problems(lanes))
         problems = Problems(
-            owner=torch.arange(len(self), device=self.at.device).repeat_interleave(lanes),
-            lane=torch.arange(lanes, device=self.at.device).repeat(len(self)),
+            owner=owner,
+            lane=lane,
             key=self._lane_keys(purpose, lanes),
             start=start.reshape(-1, start.shape[-1]),
             exists=_columns(points, lanes),
@@ -230,6 +234,11 @@ class Cohort:
         if training.keep:
             self._keep_optimizer(solution.kept, lanes, slot)
         return solution.rows.view(start.shape)
+
+    def _problems(self, lanes: int) -> tuple[Tensor, Tensor]:
+        """(problem,) the client, and the lane."""
+        clients, each = (torch.arange(n, device=self.at.device) for n in (len(self), lanes))
+        return clients.repeat_interleave(lanes), each.repeat(len(self))
 
     def _lane_keys(self, purpose: str, lanes: int) -> Tensor:
         """(problem,) the first lane has the client's own key, so that one lane is as none."""

@@ -9,6 +9,7 @@ as a product of matrices.
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +18,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from coterie.chance import mix, uniform
 from coterie.errors import CoterieError
+
+Pair = tuple[int, int]
 
 
 class KeyedDropout(nn.Module):
@@ -95,6 +98,43 @@ class MaskedBatchNorm(nn.Module):
         )
 
 
+class _Windows(torch.autograd.Function):
+    """(channel and shift, point and pixel) what each number of a kernel sees of pictures (point, channel, ...).
+
+    Forward all windows are read at once. Backward a picture's gradient is the sum of what every shift sends back, the
+    derivative of pictures cut out one by one: a compiler makes one loop of that, and many need not add to one place.
+    """
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor, kernel: Pair, stride: Pair, dilation: Pair) -> Tensor:
+        for axis in (0, 1):
+            span = dilation[axis] * (kernel[axis] - 1) + 1
+            x = x.unfold(2 + axis, span, stride[axis])
+        windows = x[..., :: dilation[0], :: dilation[1]].permute(1, 4, 5, 0, 2, 3)
+        return windows.reshape(windows.shape[:3].numel(), -1)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        x, *ctx.settings = inputs
+        ctx.shape = x.shape
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
+        pictures = gradient.new_zeros(ctx.shape)
+        (back,) = torch.func.vjp(lambda x: _one_by_one(x, *ctx.settings), pictures)[1](gradient)
+        return back, None, None, None
+
+
+def _one_by_one(x: Tensor, kernel: Pair, stride: Pair, dilation: Pair) -> Tensor:
+    """The same windows."""
+    rows, columns = (_shifts(x.shape[2 + a], kernel[a], stride[a], dilation[a]) for a in (0, 1))
+    stacked = torch.stack([x[:, :, i, j] for i in rows for j in columns], 2)
+    channels, shifts = stacked.shape[1:3]
+    return stacked.permute(1, 2, 0, 3, 4).reshape(channels * shifts, -1)
+
+
 class StackedConv2d(nn.Module):
     """A convolution that, in training, stacks shifted pictures and multiplies them by the weights at once.
 
@@ -117,19 +157,22 @@ class StackedConv2d(nn.Module):
             return functional.conv2d(x, self.weight, self.bias, self.stride, self.padding, self.dilation)
         high, wide = (int(p) for p in self.padding)
         x = functional.pad(x, (wide, wide, high, high))
-        rows = _shifts(x.shape[2], self.weight.shape[2], self.stride[0], self.dilation[0])
-        columns = _shifts(x.shape[3], self.weight.shape[3], self.stride[1], self.dilation[1])
-        stacked = torch.stack([x[:, :, i, j] for i in rows for j in columns], 2)
-        points, channels, shifts, height, width = stacked.shape
-        matrix = stacked.permute(1, 2, 0, 3, 4).reshape(channels * shifts, points * height * width)
-        out = (self.weight.flatten(1) @ matrix).view(-1, points, height, width).transpose(0, 1)
+        kernel = self.weight.shape[2:]
+        matrix: Tensor = _Windows.apply(x, tuple(kernel), self.stride, self.dilation)  # type: ignore[no-untyped-call]
+        seen = [_seen(x.shape[2 + a], kernel[a], self.stride[a], self.dilation[a]) for a in (0, 1)]
+        out = (self.weight.flatten(1) @ matrix).view(-1, len(x), *seen).transpose(0, 1)
         return out if self.bias is None else out + self.bias[:, None, None]
 
 
+def _seen(length: int, kernel: int, stride: int, dilation: int) -> int:
+    """How many pixels each number of a kernel sees, along one side."""
+    return (length - dilation * (kernel - 1) - 1) // stride + 1
+
+
 def _shifts(length: int, kernel: int, stride: int, dilation: int) -> list[slice]:
-    """The pixels that each number of a kernel sees, along one side."""
-    seen = (length - dilation * (kernel - 1) - 1) // stride + 1
-    return [slice(i * dilation, i * dilation + stride * (seen - 1) + 1, stride) for i in range(kernel)]
+    """Which ones."""
+    past = stride * (_seen(length, kernel, stride, dilation) - 1) + 1
+    return [slice(i * dilation, i * dilation + past, stride) for i in range(kernel)]
 
 
 class Prepared:

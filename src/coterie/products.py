@@ -13,12 +13,16 @@ import triton
 import triton.language as tl
 from torch import Tensor, fx
 
-THIN = 32  # the shortest of the three sides, of a product that is bound by memory
+THIN = 16  # a side so short that a product is bound by memory, ...
+SHORT = 32  # ... or an inner one
+SHORTEST = 512  # part of a long inner axis
+FILLS = 1024  # blocks, so many of which keep a GPU busy
 
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _kernel(  # type: ignore[no-untyped-def]
     left, right, out,  # Triton reads annotations, and knows few
+    parts: tl.constexpr, part: tl.constexpr,
     rows: tl.constexpr, columns: tl.constexpr, inner: tl.constexpr,
     left_lane: tl.constexpr, left_row: tl.constexpr, left_inner: tl.constexpr,
     right_lane: tl.constexpr, right_inner: tl.constexpr, right_column: tl.constexpr,
@@ -26,15 +30,17 @@ def _kernel(  # type: ignore[no-untyped-def]
     add: tl.constexpr, precision: tl.constexpr,
     block_rows: tl.constexpr, block_columns: tl.constexpr, block_inner: tl.constexpr,
 ) -> None:  # fmt: skip
-    """One block of one lane's product, written to `out` or added to it."""
+    """One block of one lane's product, of one part of the inner axis, written to `out` or added to it."""
     across: tl.constexpr = tl.cdiv(columns, block_columns)
     blocks: tl.constexpr = tl.cdiv(rows, block_rows) * across
-    lane = (tl.program_id(0) // blocks).to(tl.int64)
+    place = tl.program_id(0) // blocks  # of a lane's part, in `out`
+    lane = (place // parts).to(tl.int64)
     block = tl.program_id(0) % blocks
     row = block // across * block_rows + tl.arange(0, block_rows)[:, None]
     column = block % across * block_columns + tl.arange(0, block_columns)[None, :]
     total = tl.zeros((block_rows, block_columns), tl.float32)
-    for begin in range(0, inner, block_inner):
+    for some in range(0, part, block_inner):
+        begin = place % parts * part + some
         down = begin + tl.arange(0, block_inner)[:, None]
         along = begin + tl.arange(0, block_inner)[None, :]
         a = tl.load(
@@ -48,7 +54,7 @@ def _kernel(  # type: ignore[no-untyped-def]
             other=0.0,
         )
         total = tl.dot(a, b, total, input_precision=precision)
-    there = out + lane * out_lane + row * out_row + column * out_column
+    there = out + place.to(tl.int64) * out_lane + row * out_row + column * out_column
     inside = (row < rows) & (column < columns)
     if add:
         total += tl.load(there, mask=inside, other=0.0)
@@ -64,29 +70,43 @@ def _shape(rows: int, columns: int, inner: int) -> tuple[int, int, int, int, int
         return 32, 64, short, 2, 1
     if inner <= 32:
         return 32, 128, short, 4, 1
-    if columns <= 32:
+    if rows <= 32:
         return 32, 32, 32, 2, 4
     return 64, 64, 32, 4, 3
 
 
-def _multiply(left: Tensor, right: Tensor, out: Tensor, add: bool) -> None:
+def _parts(lanes: int, rows: int, columns: int, inner: int) -> int:
+    """Into how many the inner axis is cut: a few long sums would leave most of the GPU idle."""
+    block_rows, block_columns = _shape(rows, columns, inner)[:2]
+    blocks = lanes * triton.cdiv(rows, block_rows) * triton.cdiv(columns, block_columns)
+    return int(max(1, min(inner // SHORTEST, FILLS // blocks)))
+
+
+def _multiply(left: Tensor, right: Tensor, out: Tensor, parts: int = 1, add: bool = False) -> None:
+    """Into out (lane, row, column), or with several parts (lane and part, row, column)."""
     lanes, rows, inner = left.shape
     columns = right.shape[2]
     block_rows, block_columns, block_inner, warps, stages = _shape(rows, columns, inner)
     blocks = triton.cdiv(rows, block_rows) * triton.cdiv(columns, block_columns)
+    part = triton.cdiv(triton.cdiv(inner, parts), block_inner) * block_inner
     precision = "tf32" if torch.backends.cuda.matmul.allow_tf32 else "tf32x3"
-    _kernel[(lanes * blocks,)](
-        left, right, out, rows, columns, inner, *left.stride(), *right.stride(), *out.stride(),
+    _kernel[(lanes * parts * blocks,)](
+        left, right, out, parts, part,
+        rows, columns, inner, *left.stride(), *right.stride(), *out.stride(),
         add, precision, block_rows, block_columns, block_inner, num_warps=warps, num_stages=stages,
     )  # fmt: skip
 
 
-@torch.library.custom_op("coterie::products", mutates_args=())
+# whatever way its matrices lie, it can read them
+@torch.library.custom_op("coterie::products", mutates_args=(), tags=(torch.Tag.flexible_layout,))
 def products(left: Tensor, right: Tensor) -> Tensor:
     """(lane, row, column), as torch.bmm."""
-    out = left.new_empty(len(left), left.shape[1], right.shape[2])
-    _multiply(left, right, out, add=False)
-    return out
+    lanes, rows, inner = left.shape
+    columns = right.shape[2]
+    parts = _parts(lanes, rows, columns, inner)
+    out = left.new_empty(lanes * parts, rows, columns)
+    _multiply(left, right, out, parts)
+    return out if parts == 1 else out.view(lanes, parts, rows, columns).sum(1)
 
 
 @products.register_fake
@@ -119,7 +139,7 @@ def _is_faster(left: fx.Node, right: fx.Node) -> bool:
     if a.dtype != torch.float32:
         return False
     along = a.stride[2] == b.stride[1] == 1
-    thin = min(*a.shape[1:], b.shape[2]) <= THIN
+    thin = min(a.shape[1], b.shape[2]) <= THIN or a.shape[2] <= SHORT
     return bool(thin or (along and not torch.backends.cuda.matmul.allow_tf32))
 
 

@@ -96,18 +96,23 @@ def solve(
     if compiler is not None:
         pulled = problems.pull is not None
         compiled = compiler.step_for(training, points.x, points.y, plan.steps, problems.lanes, pulled, rounds)
+    rate_now = problems.start.new_full((), rate)
+
+    def solved(at: Tensor) -> Solution:
+        if compiled is not None:
+            return _run_compiled(compiled, training, points, problems, plan, at, rate_now)
+        mine, counts = problems.take(at), plan.counts[at]
+        return _Chunk(network, training, points, mine, counts, plan.batch).run(rate_now)
+
+    size = chunk_size(network, training, plan.most) if compiled is None else compiled.lanes
+    if plan.alike and size >= len(plan.counts):
+        return solved(plan.longest_first)
     rows = torch.empty_like(problems.start, memory_format=torch.contiguous_format)
     loss = problems.start.new_empty(len(rows))
     kept: dict[str, Tensor] = {}
-    rate_now = torch.full((), rate, dtype=rows.dtype, device=rows.device)
-    size = chunk_size(network, training, plan.most) if compiled is None else compiled.lanes
     for some in (slice(begin, begin + size) for begin in range(0, len(rows), size)):
         at = plan.longest_first[some]
-        if compiled is None:
-            counts = plan.counts[at]
-            part = _Chunk(network, training, points, problems.take(at), counts, plan.batch).run(rate_now)
-        else:
-            part = _run_compiled(compiled, training, points, problems, plan, at, rate_now)
+        part = solved(at)
         there = some if plan.alike else at  # a slice, where it will do, is written much faster
         rows[there], loss[there] = part.rows, part.loss
         for name, value in part.kept.items():

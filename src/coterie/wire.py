@@ -73,9 +73,8 @@ class Mail(Named):
             if told.is_floating_point() and told.numel():
                 for some in shelf.row_blocks(told):
                     each = told[some].flatten(1) if told.dim() > 1 else told[some, None]
-                    good[some] &= (
-                        each.amax(1).isfinite() & each.amin(1).isfinite()
-                    )  # nan is both; no copy is made
+                    largest, least = each.amax(1), each.amin(1)  # of nan, nan; no copy is made
+                    good[some] &= (largest < torch.inf) & (least > -torch.inf)
         return good
 
     @property
