@@ -203,7 +203,7 @@ def main() -> None:
     parser.add_argument("--one", help=argparse.SUPPRESS)
     parser.add_argument("--cases", nargs="+", choices=RUNS, default=["linear", "mlp"])
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
-    parser.add_argument("--most", type=int, default=10**9, help="leave out runs of more clients")
+    parser.add_argument("--clients", type=int, nargs="+", help="runs of so many clients alone")
     parser.add_argument("--out", type=Path, help="the result file")
     parser.add_argument("--plot", type=Path, help="draw the result file, and measure nothing")
     options = parser.parse_args()
@@ -218,7 +218,7 @@ def main() -> None:
     for case in options.cases:
         for algorithm, place, part, numbers in RUNS[case]:
             for clients in numbers:
-                if clients > options.most:
+                if options.clients and clients not in options.clients:
                     continue
                 run = {"case": case, "algorithm": algorithm, "place": place, "part": part, "clients": clients}
                 run["device"] = options.device

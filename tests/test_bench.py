@@ -134,6 +134,19 @@ def test_who_plays_depends_on_the_workload_and_the_device() -> None:
     assert "lean loop, processes" not in [e.name for e in entrants(WORKLOADS["mlp"], "cpu", 1)]
     assert "Flower" not in [e.name for e in entrants(WORKLOADS["mlp"], "cuda", 2)]
     assert [e.name for e in entrants(WORKLOADS["kfed"], "cpu", 2)] == ["pooled k-means", "coterie"]
+    assert [e.name for e in entrants(WORKLOADS["mlp"], "cpu", 2, ["coterie"])] == ["coterie"]
+
+
+def test_a_player_that_there_is_not() -> None:
+    with pytest.raises(
+        CoterieError, match=r"--player is 'flower'; allowed is one of 'usual loop', .*'Flower'"
+    ):
+        command.bench(["linear"], Conditions(), 1, [], None, ["flower"])
+
+
+def test_none_of_the_players_named_plays_it() -> None:
+    with pytest.raises(CoterieError, match="--player names none of those who play kfed on cpu"):
+        command.bench(["kfed"], Conditions(), 1, [], None, ["Flower"])
     assert "mlp-1000" not in match.chosen([], "cpu")
     assert "mlp-1000" in match.chosen(["mlp-1000"], "cpu")
 

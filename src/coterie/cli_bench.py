@@ -24,6 +24,9 @@ def bench(
         list[str] | None,
         typer.Option("--python", help="The Python that has a rival: flower=PATH, pfl=PATH or fedjax=PATH."),
     ] = None,
+    player: Annotated[
+        list[str] | None, typer.Option("--player", help="Who plays, as --list names them; may be repeated.")
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(help="A JSON file for the report, written after each workload.")
     ] = None,
@@ -37,5 +40,5 @@ def bench(
         command.show_list(device)
     else:
         conditions = Conditions(device, command.default_threads() if threads is None else threads, tf32)
-        command.bench(only or [], conditions, repeats, python or [], out)
+        command.bench(only or [], conditions, repeats, python or [], out, player or ())
     return 0

@@ -7,17 +7,17 @@ import json
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
 from coterie.bench import match, table
-from coterie.bench.entrants import entrants, pythons
+from coterie.bench.entrants import entrants, known, pythons
 from coterie.bench.job import Conditions
 from coterie.bench.workloads import WORKLOADS
-from coterie.errors import Interrupted, require
+from coterie.errors import CoterieError, Interrupted, require
 from coterie.store import make_folder, write_whole
 
 WIDE = 200  # columns, where there is no terminal to fit into
@@ -38,15 +38,22 @@ def bench(
     repeats: int,
     python: list[str],
     out: Path | None,
+    players: Sequence[str] = (),
 ) -> None:
     """Play, show the table, and write the report as it grows, workload by workload."""
     match.check(conditions, repeats)
+    known(players)
     if out is not None:
         make_folder(out.parent)
         require(
             os.access(out.parent, os.W_OK), "--out", str(out), "a file in a folder that can be written to"
         )
     works, found, report = match.chosen(only, conditions.device), pythons(python), dict[str, Any]()
+    for name, work in works.items():
+        if not entrants(work, conditions.device, conditions.threads, players):
+            raise CoterieError(
+                f"--player names none of those who play {name} on {conditions.device}; allowed are those of --list"
+            )
     console = _console()
     interrupted, written = False, 0
 
@@ -64,7 +71,7 @@ def bench(
                 if not console.is_terminal:
                     console.print(doing, markup=False, highlight=False)
 
-            match.play(works, conditions, repeats, found, report, tell, finished)
+            match.play(works, conditions, repeats, found, players, report, tell, finished)
     except KeyboardInterrupt:
         interrupted = True
     if report.get("workloads"):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from coterie.bench.workloads import Workload
-from coterie.errors import CoterieError
+from coterie.errors import CoterieError, require
 
 VARIABLE = "COTERIE_BENCH_"  # and a rival's name: the Python that has it
 CLUSTERED = ("ifca", "fedsoft", "fedspd")
@@ -56,12 +56,20 @@ ENTRANTS = (
 RIVALS = tuple(sorted({e.rival for e in ENTRANTS if e.rival}))
 
 
-def entrants(work: Workload, device: str, threads: int) -> list[Entrant]:
-    """Those who play it. The first is what others are compared with."""
+def known(names: Sequence[str]) -> None:
+    """Refuse a player that there is not."""
+    names_of_all = list(dict.fromkeys(entrant.name for entrant in ENTRANTS))
+    for name in names:
+        require(name in names_of_all, "--player", name, f"one of {', '.join(map(repr, names_of_all))}")
+
+
+def entrants(work: Workload, device: str, threads: int, only: Sequence[str] = ()) -> list[Entrant]:
+    """Those who play it, or those of them that are named. The first is what others are compared with."""
     return [
         e
         for e in ENTRANTS
         if work.algorithm in e.plays
+        and (not only or e.name in only)
         and not (e.cpu_only and device != "cpu")
         and not (work.floor and e.module != "ours")  # loops would take minutes
         and (threads > 1 or e.variant != "processes")

@@ -48,6 +48,7 @@ def play(
     conditions: Conditions,
     repeats: int,
     pythons: dict[str, str],
+    players: Sequence[str],
     report: Report,
     tell: Tell,
     finished: Callable[[], None],
@@ -63,7 +64,7 @@ def play(
         played: dict[str, Played] = {}
         with tempfile.TemporaryDirectory(prefix="coterie-bench-", ignore_cleanup_errors=True) as folder:
             job = Job(work, Path(folder) / "job", conditions)
-            entered = entrants(work, conditions.device, conditions.threads)
+            entered = entrants(work, conditions.device, conditions.threads, players)
             try:
                 take_turns(job, entered, pythons, repeats, partial(_tell_of, tell, name), played)
             finally:

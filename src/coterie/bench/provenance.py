@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import re
+import shlex
 import subprocess
 import sys
 from datetime import date
@@ -23,7 +24,7 @@ def provenance() -> dict[str, str]:
     words = [Path(word).name if word.startswith("/") else re.sub("=/.*", "=PATH", word) for word in sys.argv]
     starts = {"coterie": ["coterie"], "__main__.py": ["coterie"]}  # however it was started
     return {
-        "command": " ".join([*starts.get(words[0], ["python", words[0]]), *words[1:]]),
+        "command": shlex.join([*starts.get(words[0], ["python", words[0]]), *words[1:]]),
         "commit": commit + (" with changes" if changed else ""),
         "date": str(date.today()),
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, {platform.system()}{gpu}",
