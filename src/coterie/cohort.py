@@ -44,7 +44,8 @@ class Memory:
         old = self.values.get(name)
         if old is None or old.shape[1:] != value.shape[1:]:
             home = shelf.home(value.shape[1:], self.clients, value.dtype, value.device)
-            self.values[name] = shelf.table((self.clients, *value.shape[1:]), value.dtype, home)
+            shape = (self.clients, *value.shape[1:])
+            self.values[name] = shelf.table(shape, value.dtype, home, torch.zeros)
             self.known[name] = torch.zeros(self.clients, dtype=torch.bool, device=home)
         table = self.values[name]
         at = at.to(table.device)
@@ -308,17 +309,12 @@ class Cohort:
         whole = replace(self.training, batch=None)
         at_once = chunk_size(self.network, whole, int(self.sizes.max()))
         found = shelf.table((len(self), self.network.rows.n_parameters), rows.dtype, rows.device)
-        for clients in self._some(torch.arange(len(self), device=self.at.device), at_once):
-            table, here = padded(self.points, clients)
+        everyone, keys = torch.arange(len(self), device=self.at.device), self.key("gradient")
+        for some in self._blocks(len(self), at_once):
+            table, here = padded(self.points, everyone[some])
             mask = here.to(self.network.dtype)
-            x, y, key = (
-                self.points.inputs(table),
-                self.points.y[table],
-                self.key("gradient")[clients],
-            )
-            weight = mask / mask.sum(1, keepdim=True)
-            own = rows.index_select(0, clients)
-            found[clients] = self.network.gradients(own, x, y, weight, mask, key)[0]
+            x, y, weight = self.points.inputs(table), self.points.y[table], mask / mask.sum(1, keepdim=True)
+            found[some] = self.network.gradients(rows[some], x, y, weight, mask, keys[some])[0]
         return found
 
     def score(self, personal: Personal, points: Points | None = None) -> Scores:
@@ -358,17 +354,18 @@ class Cohort:
         results = []
         numbers = 2 * (self.network.rows.width + int(self.sizes.max()) * self.network.activations)
         at_once = max(1, self.network.memory_budget() // (numbers * self._number_bytes()))
-        for clients in self._some(self._with_points(), at_once):
+        with_points = self._with_points()
+        for some in self._blocks(len(with_points), at_once):
+            clients = with_points[some]
             table, here = padded(self.points, clients)
             x, y = self.points.inputs(table), self.points.y[table]
             results.append(vmap(what)(rows.index_select(0, clients), x, y)[here])
         return torch.cat(results)
 
-    def _some(self, clients: Tensor, at_once: int) -> Iterator[Tensor]:
+    def _blocks(self, clients: int, at_once: int) -> Iterator[slice]:
         """So many of the clients at a time; what has been read and written of tables on disk is put away."""
         row_bytes = self.network.rows.width * self._number_bytes()
-        for some in shelf.blocks(len(clients), row_bytes, self.at.device, at_once * row_bytes):
-            yield clients[some]
+        return shelf.blocks(clients, row_bytes, self.at.device, at_once * row_bytes)
 
     def _with_points(self) -> Tensor:
         """The clients that have any; a client may be without test points."""

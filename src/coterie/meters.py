@@ -103,7 +103,7 @@ def clusterability(
     total = add(share.sum(0))
     share = (share / torch.where(total > 0, total, 1)).to(gradients.dtype)
     middle = gradients.new_zeros(clusters, gradients.shape[1])
-    for some in row_blocks(gradients):
+    for some in blocks(len(gradients), gradients[:1].nbytes, gradients.device):
         middle += share[some].T @ gradients[some]
     middle = add(middle)
     apart = gradients.new_empty(len(gradients))

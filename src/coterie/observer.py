@@ -6,6 +6,7 @@ import math
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from coterie import meters, shelf
 from coterie.chance import mix, uniform
@@ -81,15 +82,15 @@ class Observer:
 
     def _picture(self, told: Mail, centers: Tensor) -> Columns:
         """A fixed random projection of the rows told, and how alike the centers (cluster, parameter) are."""
-        unit = torch.nn.functional.normalize(centers, dim=1)
+        unit = functional.normalize(centers, dim=1)
         columns = {"client": told.clients, "similarity": unit @ unit.T}
         if "row" in told.fields:
             _, rows = told.held("row")
             if self._projection is None:
                 self._projection = projection(centers.shape[1], rows.dtype, rows.device)
             seen = rows.new_empty(*rows.shape[:-1], PROJECTED)
-            for some in shelf.row_blocks(rows):
-                seen[some] = rows[some, ..., : centers.shape[1]] @ self._projection.T
+            for some in shelf.blocks(len(rows), rows[:1].nbytes, rows.device):
+                seen[some] = functional.linear(rows[some, ..., : centers.shape[1]], self._projection)
             columns["projection"] = told.each(seen)
         return columns
 
