@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -17,6 +18,7 @@ from coterie.factored import leave_factors
 from coterie.federation import Points
 from coterie.layers import Prepared, StackedConv2d
 from coterie.network import LOSSES, Network
+from coterie.recorded import Recorded
 from coterie.rows import Build
 from coterie.solver import Problems, solve
 
@@ -254,6 +256,50 @@ def test_too_little_memory_for_all_lanes_takes_fewer(monkeypatch: pytest.MonkeyP
     assert step.lanes == 25
 
 
+# what is known of points
+
+
+@pytest.mark.parametrize("sizes", [[9] * 4, SIZES], ids=["alike", "ragged"])
+@pytest.mark.parametrize("training", [Training(batch=4, epochs=2), Training(batch=4, epochs=None, steps=5)])
+@pytest.mark.parametrize("compile", [False, True])
+def test_points_that_are_known_from_before_are_solved_as_new_ones(
+    sizes: list[int], training: Training, compile: bool
+) -> None:
+    network = Network(dense, LOSSES["classification"], dtype=torch.float64, device=torch.device("cpu"))
+    data, n = points(sizes), len(sizes)
+    network.probe(data.x[:4], data.y[:4])
+    compiler = Compiler(network, compile, data.x, n, max(sizes))
+    start = network.initial("start").expand(n, -1)
+    lane = torch.zeros(n, dtype=torch.long)
+    weight = (torch.arange(len(data.at)) % 3 + 1.0).double()[:, None]
+    for seed, weights in ((7, None), (8, None), (8, weight), (7, None)):
+        problems = Problems(torch.arange(n), lane, torch.arange(n) * 77 + seed, start, weight=weights)
+        known = solve(network, training, 0.1, data, problems, compiler)
+        as_new = solve(network, training, 0.1, replace(data), problems, compiler)
+        assert torch.equal(known.rows, as_new.rows)
+        assert torch.equal(known.loss, as_new.loss)
+    assert not replace(data)._known
+    assert any(what[0] == "plan" for what in data._known)
+    assert any(what[0] == "drawing" for what in data._known) == compile
+
+
+def test_other_training_of_the_same_points_is_planned_anew() -> None:
+    network = Network(dense, LOSSES["classification"], dtype=torch.float64, device=torch.device("cpu"))
+    data, n = points([9] * 4), 4
+    start = network.initial("start").expand(n, -1)
+    problems = Problems(torch.arange(n), torch.zeros(n, dtype=torch.long), torch.arange(n), start)
+    for epochs in (1, 3):
+        steps = solve(network, Training(batch=3, epochs=epochs), 0.1, data, problems).kept["step"]
+        assert steps.tolist() == [3 * epochs] * n
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+def test_recorded_work_is_done_anew_each_time() -> None:
+    doubled = Recorded(lambda given: given * 2, torch.zeros(3, device="cuda"))
+    for number in (1.0, 5.0):
+        assert doubled(torch.full((3,), number, device="cuda")).tolist() == [2 * number] * 3
+
+
 # convolutions as products
 
 
@@ -265,6 +311,20 @@ def test_stacked_convolution_is_a_convolution(layer: nn.Conv2d) -> None:
     stacked = StackedConv2d(layer)
     torch.testing.assert_close(stacked.train()(x), layer(x), rtol=1e-4, atol=1e-5)
     assert torch.equal(stacked.eval()(x), layer(x))
+
+
+@pytest.mark.parametrize(
+    "layer", [nn.Conv2d(2, 3, 3, padding=1), nn.Conv2d(2, 3, (2, 3), (2, 1), (0, 2), (1, 2), bias=False)]
+)
+def test_stacked_convolution_has_the_gradients_of_a_convolution(layer: nn.Conv2d) -> None:
+    found = []
+    for kind in (layer, StackedConv2d(layer).train()):
+        x = torch.randn(4, 2, 9, 8, generator=torch.Generator().manual_seed(3)).requires_grad_()
+        out = kind(x)
+        by = torch.linspace(-1, 1, out.numel()).view(out.shape)
+        found.append(torch.autograd.grad((out * by).sum(), [x, layer.weight]))
+    for ours, theirs in zip(*found, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
 
 
 def test_a_convolution_that_makes_its_weights_is_left_alone() -> None:
