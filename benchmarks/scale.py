@@ -164,7 +164,7 @@ def draw(runs: list[dict[str, Any]], picture: Path) -> None:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.8), layout="constrained")
+    figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4.3), layout="constrained")
     lines: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
     for run in runs:
         if "failed" not in run:
@@ -183,8 +183,10 @@ def draw(runs: list[dict[str, Any]], picture: Path) -> None:
     right.minorticks_off()
     left.set(xlabel="clients", ylabel="seconds a round", title="Time")
     right.set(xlabel="clients", ylabel="GiB at the peak", title="Memory of the whole run")
-    left.legend(frameon=False, fontsize=8)
-    right.legend([limit], [f"{GIB} GiB; colours as on the left"], loc=(0.02, 0.84), frameon=False, fontsize=8)
+    right.legend([limit], [f"{GIB} GiB"], loc=(0.02, 0.84), frameon=False, fontsize=8)
+    figure.legend(
+        *left.get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False, fontsize=8
+    )
     figure.savefig(picture, dpi=110)
 
 

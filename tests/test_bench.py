@@ -135,6 +135,8 @@ def test_who_plays_depends_on_the_workload_and_the_device() -> None:
     assert "Flower" not in [e.name for e in entrants(WORKLOADS["mlp"], "cuda", 2)]
     assert [e.name for e in entrants(WORKLOADS["kfed"], "cpu", 2)] == ["pooled k-means", "coterie"]
     assert [e.name for e in entrants(WORKLOADS["mlp"], "cpu", 2, ["coterie"])] == ["coterie"]
+    assert "mlp-1000" not in match.chosen([], "cpu")
+    assert "mlp-1000" in match.chosen(["mlp-1000"], "cpu")
 
 
 def test_a_player_that_there_is_not() -> None:
@@ -147,8 +149,6 @@ def test_a_player_that_there_is_not() -> None:
 def test_none_of_the_players_named_plays_it() -> None:
     with pytest.raises(CoterieError, match="--player names none of those who play kfed on cpu"):
         command.bench(["kfed"], Conditions(), 1, [], None, ["Flower"])
-    assert "mlp-1000" not in match.chosen([], "cpu")
-    assert "mlp-1000" in match.chosen(["mlp-1000"], "cpu")
 
 
 def test_rivals_have_pythons_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:

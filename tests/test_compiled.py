@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -11,7 +12,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from coterie import FedAvg, FedEM, Federation, FedProx, FedSPD, Participation, Stage, Training, run
+from coterie import FedAvg, FedEM, Federation, FedProx, FedSPD, Participation, Stage, Training, recorded, run
 from coterie.algorithms.algorithm import Algorithm
 from coterie.compiler import Compile, Compiler
 from coterie.factored import leave_factors
@@ -270,34 +271,85 @@ def test_points_that_are_known_from_before_are_solved_as_new_ones(
     network.probe(data.x[:4], data.y[:4])
     compiler = Compiler(network, compile, data.x, n, max(sizes))
     start = network.initial("start").expand(n, -1)
-    lane = torch.zeros(n, dtype=torch.long)
     weight = (torch.arange(len(data.at)) % 3 + 1.0).double()[:, None]
-    for seed, weights in ((7, None), (8, None), (8, weight), (7, None)):
-        problems = Problems(torch.arange(n), lane, torch.arange(n) * 77 + seed, start, weight=weights)
+    for seed, lanes, weights in (
+        (7, 1, None),
+        (8, 1, None),
+        (8, 1, weight),
+        (7, 1, None),
+        (7, 2, None),
+        (9, 2, None),
+    ):
+        problems = Problems(
+            owner=torch.arange(n).repeat_interleave(lanes),
+            lane=torch.arange(lanes).repeat(n),
+            key=torch.arange(n * lanes) * 77 + seed,
+            start=start.repeat_interleave(lanes, 0),
+            weight=weights,
+            lanes=lanes,
+            of_all=True,
+        )
         known = solve(network, training, 0.1, data, problems, compiler)
         as_new = solve(network, training, 0.1, replace(data), problems, compiler)
         assert torch.equal(known.rows, as_new.rows)
         assert torch.equal(known.loss, as_new.loss)
     assert not replace(data)._known
-    assert any(what[0] == "plan" for what in data._known)
-    assert any(what[0] == "drawing" for what in data._known) == compile
+    assert "plan" in data._known
+    assert ("drawing" in data._known) == compile
 
 
 def test_other_training_of_the_same_points_is_planned_anew() -> None:
     network = Network(dense, LOSSES["classification"], dtype=torch.float64, device=torch.device("cpu"))
     data, n = points([9] * 4), 4
     start = network.initial("start").expand(n, -1)
-    problems = Problems(torch.arange(n), torch.zeros(n, dtype=torch.long), torch.arange(n), start)
+    problems = Problems(
+        torch.arange(n), torch.zeros(n, dtype=torch.long), torch.arange(n), start, of_all=True
+    )
     for epochs in (1, 3):
         steps = solve(network, Training(batch=3, epochs=epochs), 0.1, data, problems).kept["step"]
         assert steps.tolist() == [3 * epochs] * n
 
 
+def test_other_problems_of_the_same_points_are_not_taken_for_those_before() -> None:
+    network = Network(dense, LOSSES["classification"], dtype=torch.float64, device=torch.device("cpu"))
+    data, start = points([3, 6, 9]), network.initial("start").expand(3, -1)
+    lane, key = torch.zeros(3, dtype=torch.long), torch.arange(3)
+    for owner, of_all, steps in (([0, 1, 2], True, [1, 2, 3]), ([2, 1, 0], False, [3, 2, 1])):
+        problems = Problems(torch.tensor(owner), lane, key, start, of_all=of_all)
+        assert solve(network, Training(batch=3), 0.1, data, problems).kept["step"].tolist() == steps
+
+
+def test_no_problems_have_no_solutions() -> None:
+    network = Network(dense, LOSSES["classification"], dtype=torch.float64, device=torch.device("cpu"))
+    none = torch.zeros(0, dtype=torch.long)
+    problems = Problems(none, none, none, network.initial("start").expand(0, -1))
+    assert solve(network, Training(batch=3), 0.1, points(), problems).rows.shape == (0, network.rows.width)
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
 def test_recorded_work_is_done_anew_each_time() -> None:
-    doubled = Recorded(lambda given: given * 2, torch.zeros(3, device="cuda"))
-    for number in (1.0, 5.0):
+    doubled = Recorded(lambda given: given * 2)
+    for number in (1.0, 5.0, 7.0):
         assert doubled(torch.full((3,), number, device="cuda")).tolist() == [2 * number] * 3
+
+
+def test_work_is_recorded_when_it_is_done_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the first time it is not: who takes part in one round only is never recorded."""
+    recordings: list[torch.device] = []
+
+    def record(
+        work: Callable[[], list[Tensor]], device: torch.device
+    ) -> tuple[Callable[[], None], list[Tensor]]:
+        recordings.append(device)
+        made = work()
+        return lambda: made.__setitem__(slice(None), work()), made
+
+    monkeypatch.setattr(recorded, "can_record", lambda device: True)
+    monkeypatch.setattr(recorded, "record", record)
+    doubled = Recorded(lambda given: [given * 2])
+    for number in (1.0, 5.0, 7.0):
+        assert doubled(torch.full((3,), number))[0].tolist() == [2 * number] * 3
+        assert len(recordings) == (number > 1)
 
 
 # convolutions as products

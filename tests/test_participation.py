@@ -7,6 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from coterie import everyone
 from coterie.chance import id_keys
 from coterie.errors import CoterieError
 from coterie.participation import Participation
@@ -16,7 +17,7 @@ KEYS = id_keys(f"client {i}" for i in range(50))
 
 def test_by_default_everyone_takes_part_and_nothing_is_lost() -> None:
     assert Participation().present(KEYS, seed=0, round=0).all()
-    assert not Participation().dropped(KEYS, seed=0, round=0).any()
+    assert Participation().in_time(KEYS, seed=0, round=0).all()
 
 
 @given(
@@ -36,14 +37,14 @@ def test_the_fraction_is_met_in_every_round(fraction: float, n: int, seed: int, 
 def test_permuting_clients_permutes_who_takes_part(order: list[int], seed: int, round: int) -> None:
     part = Participation(fraction=0.4, absent=0.3, stragglers=0.3)
     assert torch.equal(part.present(KEYS[order], seed, round), part.present(KEYS, seed, round)[order])
-    assert torch.equal(part.dropped(KEYS[order], seed, round), part.dropped(KEYS, seed, round)[order])
+    assert torch.equal(part.in_time(KEYS[order], seed, round), part.in_time(KEYS, seed, round)[order])
 
 
 def test_each_client_comes_as_often_as_asked() -> None:
     part = Participation(fraction=0.4, absent=0.25, stragglers=0.1)
     rounds = range(2000)
     present = torch.stack([part.present(KEYS, 7, t) for t in rounds]).double().mean(0)
-    dropped = torch.stack([part.dropped(KEYS, 7, t) for t in rounds]).double().mean(0)
+    dropped = torch.stack([~part.in_time(KEYS, 7, t) for t in rounds]).double().mean(0)
     torch.testing.assert_close(present, torch.full_like(present, 0.4 * 0.75), atol=0.05, rtol=0)
     torch.testing.assert_close(dropped, torch.full_like(dropped, 0.1), atol=0.05, rtol=0)
 
@@ -51,14 +52,14 @@ def test_each_client_comes_as_often_as_asked() -> None:
 def test_messages_are_lost_independently_of_who_comes() -> None:
     part = Participation(absent=0.5, stragglers=0.5)
     present = torch.stack([part.present(KEYS, 1, t) for t in range(400)])
-    dropped = torch.stack([part.dropped(KEYS, 1, t) for t in range(400)])
+    dropped = torch.stack([~part.in_time(KEYS, 1, t) for t in range(400)])
     assert (present & dropped).double().mean().item() == pytest.approx(0.25, abs=0.02)
 
 
 def test_nobody_may_ever_come() -> None:
     for round in range(20):
         assert not Participation(absent=1.0).present(KEYS, seed=0, round=round).any()
-        assert Participation(stragglers=1.0).dropped(KEYS, seed=0, round=round).all()
+        assert not Participation(stragglers=1.0).in_time(KEYS, seed=0, round=round).any()
 
 
 @pytest.mark.parametrize(
@@ -74,3 +75,16 @@ def test_nobody_may_ever_come() -> None:
 def test_wrong_settings_are_refused(wrong: dict[str, float], message: str) -> None:
     with pytest.raises(CoterieError, match=message):
         Participation(**wrong)
+
+
+def test_everyone_is_known_without_looking() -> None:
+    n = len(KEYS)
+    all_, some = Participation().present(KEYS, 0, 0), Participation(fraction=0.5).present(KEYS, 0, 0)
+    assert everyone.is_mask(all_)
+    assert not everyone.is_mask(some)
+    assert not everyone.is_mask(torch.ones(n, dtype=torch.bool))  # it is, but one would have to look
+    assert torch.equal(everyone.both(all_, some), some)
+    assert torch.equal(everyone.both(some, all_), some)
+    assert torch.equal(everyone.both(some, ~some), torch.zeros(n, dtype=torch.bool))
+    assert everyone.are_positions(everyone.positions(n, KEYS.device), n)
+    assert not everyone.are_positions(everyone.positions(n - 1, KEYS.device), n)

@@ -121,15 +121,15 @@ def _play_among_peers(
         now = course.moment(seed)
         states = [replace(state, moment=now) for state in states]
         present = stage.participation.present(keys, seed, now.of_run)
-        late = stage.participation.dropped(keys, seed, now.of_run)
+        in_time = stage.participation.in_time(keys, seed, now.of_run)
         letters: dict[int, bytes] = {}
         for i in present.nonzero()[:, 0].tolist():
             states[i], told = _speak(stage.algorithm, states[i], cohorts[i])
             if len(told):
                 letters[i] = told.to_bytes(0)
-        _exchange(stage, states, letters, present, late, data, traffic)
+        _exchange(stage, states, letters, present, in_time, data, traffic)
         if stage.until == "separated":
-            spoke = [i for i in letters if not late[i]]
+            spoke = [i for i in letters if in_time[i]]
             course.ended = separated(_look_at_own(states, cohorts, spoke))
     return states
 
@@ -146,7 +146,7 @@ def _exchange(
     states: list[State],
     letters: dict[int, bytes],
     present: Tensor,
-    late: Tensor,
+    in_time: Tensor,
     data: Federation,
     traffic: Traffic,
 ) -> None:
@@ -156,7 +156,7 @@ def _exchange(
     hearers, needed = dict.fromkeys(letters, 0), dict.fromkeys(letters, 0)
     neighbours = _neighbours(stage, data, states[0].moment)
     for i in present.nonzero()[:, 0].tolist():
-        others = [j for j in neighbours[i] if j in letters and not late[j]]
+        others = [j for j in neighbours[i] if j in letters and in_time[j]]
         heard = _listen(([i] if i in letters else []), others, letters)
         states[i] = stage.algorithm.combine(states[i], heard)
         wanted = stage.algorithm.needed(heard).tolist()[-len(others) :] if others else []

@@ -45,7 +45,7 @@ class Memory:
         if old is None or old.shape[1:] != value.shape[1:]:
             home = shelf.home(value.shape[1:], self.clients, value.dtype, value.device)
             shape = (self.clients, *value.shape[1:])
-            self.values[name] = shelf.table(shape, value.dtype, home, torch.zeros)
+            self.values[name] = shelf.table(shape, value.dtype, home, zero=True)
             self.known[name] = torch.zeros(self.clients, dtype=torch.bool, device=home)
         table = self.values[name]
         at = at.to(table.device)
@@ -211,7 +211,7 @@ class Cohort:
         several = start.dim() == 3
         lanes = start.shape[1] if several else 1
         training = training or self.training
-        owner, lane = self.points.remembered(("problems", lanes), lambda: self._problems(lanes))
+        owner, lane = self.points.remembered("problems", lanes, lambda: self._problems(lanes))
         problems = Problems(
             owner=owner,
             lane=lane,
@@ -221,6 +221,7 @@ class Cohort:
             weight=_columns(weight, lanes),
             normalise=normalise,
             lanes=lanes,
+            of_all=True,
         )
         if anchor is not None:
             strength = torch.as_tensor(pull, dtype=start.dtype, device=start.device)
@@ -309,9 +310,9 @@ class Cohort:
         whole = replace(self.training, batch=None)
         at_once = chunk_size(self.network, whole, int(self.sizes.max()))
         found = shelf.table((len(self), self.network.rows.n_parameters), rows.dtype, rows.device)
-        everyone, keys = torch.arange(len(self), device=self.at.device), self.key("gradient")
+        position, keys = torch.arange(len(self), device=self.at.device), self.key("gradient")
         for some in self._blocks(len(self), at_once):
-            table, here = padded(self.points, everyone[some])
+            table, here = padded(self.points, position[some])
             mask = here.to(self.network.dtype)
             x, y, weight = self.points.inputs(table), self.points.y[table], mask / mask.sum(1, keepdim=True)
             found[some] = self.network.gradients(rows[some], x, y, weight, mask, keys[some])[0]

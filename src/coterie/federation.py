@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeVar
 import torch
 from torch import Tensor
 
+from coterie import everyone
 from coterie.errors import CoterieError, require
 from coterie.pixels import MARGIN, Normalise
 
@@ -32,7 +33,9 @@ class Points:
     y: Tensor  # (point, ...) what is to be predicted
     offset: Tensor  # (client + 1,) client i has the points offset[i] to offset[i + 1]
     component: Tensor | None = None  # (point,) the true distribution of a point, where it is known
-    _known: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _known: dict[str, tuple[Hashable, Any]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     @staticmethod
     def of(clients: Sequence[tuple[Tensor, Tensor]], component: Sequence[Tensor] | None = None) -> Points:
@@ -49,11 +52,11 @@ class Points:
     def sizes(self) -> Tensor:
         return self.offset.diff()
 
-    def remembered(self, what: Hashable, found: Callable[[], T]) -> T:
-        """What was found out about these points, which never change; the first time it is found out."""
-        if what not in self._known:
-            self._known[what] = found()
-        known: T = self._known[what]
+    def remembered(self, what: str, which: Hashable, found: Callable[[], T]) -> T:
+        """What was found out about these points, which never change: the last one of its kind, else it is found out."""
+        if what not in self._known or self._known[what][0] != which:
+            self._known[what] = which, found()
+        known: T = self._known[what][1]
         return known
 
     def inputs(self, points: Tensor | slice) -> Tensor:
@@ -80,7 +83,8 @@ class Points:
 
     def take(self, clients: Tensor) -> Points:
         """The points of some clients, in their order; the store is shared."""
-        if torch.equal(clients, torch.arange(len(self.sizes), device=clients.device)):
+        n = len(self.offset) - 1
+        if everyone.are_positions(clients, n) or torch.equal(clients, everyone.positions(n, clients.device)):
             return self
         sizes = self.sizes[clients]
         offset = torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])

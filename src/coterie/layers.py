@@ -103,6 +103,7 @@ class _Windows(torch.autograd.Function):
 
     Forward all windows are read at once. Backward a picture's gradient is the sum of what every shift sends back, the
     derivative of pictures cut out one by one: a compiler makes one loop of that, and many need not add to one place.
+    (The windows of zeros that this derivative begins with are needed for nothing, and a compiler leaves them out.)
     """
 
     generate_vmap_rule = True

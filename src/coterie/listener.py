@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from coterie import shelf
+from coterie import everyone, shelf
 from coterie.chance import gumbel, mix
 from coterie.cohort import Moment
 from coterie.rows import Rows
@@ -58,13 +58,13 @@ class State(Named):
 
         What is per listener goes to the clients of that listener: from a server to all of them.
         """
-        clients = torch.arange(self.n_clients, device=self.keys.device)
+        clients = everyone.positions(self.n_clients, self.keys.device)
         expanded = {n: t.expand(self.n_clients, *t.shape[1:]) for n, t in shown.items()}
-        return Mail(clients, expanded).only(self.invited if to is None else to & self.invited)
+        return Mail(clients, expanded).only(self.invited if to is None else everyone.both(to, self.invited))
 
     def for_everyone(self) -> State:
         """With nobody left out, as at the end of a run."""
-        return replace(self, invited=torch.ones_like(self.invited))
+        return replace(self, invited=everyone.mask(len(self.invited), self.invited.device))
 
     def draw(self, chance: Tensor, times: int, replacement: bool) -> Tensor:
         """(client, cluster) how often each client is drawn for each cluster, `times` draws among those invited.

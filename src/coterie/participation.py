@@ -8,6 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from coterie import everyone
 from coterie.chance import mix, uniform
 from coterie.checked import Checked
 from coterie.errors import SettingError, require
@@ -72,7 +73,7 @@ class Participation(Checked):
     def invited(self, keys: Tensor, seed: int, round: int) -> Tensor:
         """(client,) bool: whom the listener means to ask; `keys` are those of all clients."""
         if self.fraction == 1:
-            return torch.ones_like(keys, dtype=torch.bool)
+            return everyone.mask(len(keys), keys.device)
         invited = torch.zeros_like(keys, dtype=torch.bool)
         invited[uniform(mix(seed, round, "invited", keys)).topk(self.n_invited(len(keys))).indices] = True
         return invited
@@ -80,15 +81,15 @@ class Participation(Checked):
     def came(self, keys: Tensor, seed: int, round: int) -> Tensor:
         """(client,) bool: who would come if invited, which no listener knows before."""
         if self.absent == 0:
-            return torch.ones_like(keys, dtype=torch.bool)
+            return everyone.mask(len(keys), keys.device)
         return uniform(mix(seed, round, "absent", keys)) >= self.absent
 
     def present(self, keys: Tensor, seed: int, round: int) -> Tensor:
         """(client,) bool: who was invited and came."""
-        return self.invited(keys, seed, round) & self.came(keys, seed, round)
+        return everyone.both(self.invited(keys, seed, round), self.came(keys, seed, round))
 
-    def dropped(self, keys: Tensor, seed: int, round: int) -> Tensor:
-        """(client,) bool: whose message, if one was sent, does not arrive."""
+    def in_time(self, keys: Tensor, seed: int, round: int) -> Tensor:
+        """(client,) bool: whose message, if one is sent, arrives."""
         if self.stragglers == 0:
-            return torch.zeros_like(keys, dtype=torch.bool)
-        return uniform(mix(seed, round, "straggler", keys)) < self.stragglers
+            return everyone.mask(len(keys), keys.device)
+        return uniform(mix(seed, round, "straggler", keys)) >= self.stragglers

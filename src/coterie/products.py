@@ -13,8 +13,8 @@ import triton
 import triton.language as tl
 from torch import Tensor, fx
 
-THIN = 16  # a side so short that a product is bound by memory, ...
-SHORT = 32  # ... or an inner one
+THIN = 16  # rows, as few as a batch has, so that a product is bound by memory, ...
+SHORT = 32  # ... or an inner axis so short
 SHORTEST = 512  # part of a long inner axis
 FILLS = 1024  # blocks, so many of which keep a GPU busy
 
@@ -22,7 +22,7 @@ FILLS = 1024  # blocks, so many of which keep a GPU busy
 @triton.jit  # type: ignore[untyped-decorator]
 def _kernel(  # type: ignore[no-untyped-def]
     left, right, out,  # Triton reads annotations, and knows few
-    parts: tl.constexpr, part: tl.constexpr,
+    parts: tl.constexpr, part: tl.constexpr, wide: tl.constexpr,
     rows: tl.constexpr, columns: tl.constexpr, inner: tl.constexpr,
     left_lane: tl.constexpr, left_row: tl.constexpr, left_inner: tl.constexpr,
     right_lane: tl.constexpr, right_inner: tl.constexpr, right_column: tl.constexpr,
@@ -38,9 +38,13 @@ def _kernel(  # type: ignore[no-untyped-def]
     block = tl.program_id(0) % blocks
     row = block // across * block_rows + tl.arange(0, block_rows)[:, None]
     column = block % across * block_columns + tl.arange(0, block_columns)[None, :]
+    if wide:
+        row, column = row.to(tl.int64), column.to(tl.int64)
     total = tl.zeros((block_rows, block_columns), tl.float32)
     for some in range(0, part, block_inner):
         begin = place % parts * part + some
+        if wide:
+            begin = begin.to(tl.int64)
         down = begin + tl.arange(0, block_inner)[:, None]
         along = begin + tl.arange(0, block_inner)[None, :]
         a = tl.load(
@@ -82,6 +86,14 @@ def _parts(lanes: int, rows: int, columns: int, inner: int) -> int:
     return int(max(1, min(inner // SHORTEST, FILLS // blocks)))
 
 
+def _is_wide(values: Tensor) -> bool:
+    """Can a place in a lane be so far from its begin that 32 bits do not say it? Lanes may lie between each other."""
+    return (
+        sum((n - 1) * stride for n, stride in zip(values.shape[1:], values.stride()[1:], strict=True))
+        >= 2**31
+    )
+
+
 def _multiply(left: Tensor, right: Tensor, out: Tensor, parts: int = 1, add: bool = False) -> None:
     """Into out (lane, row, column), or with several parts (lane and part, row, column)."""
     lanes, rows, inner = left.shape
@@ -90,11 +102,14 @@ def _multiply(left: Tensor, right: Tensor, out: Tensor, parts: int = 1, add: boo
     blocks = triton.cdiv(rows, block_rows) * triton.cdiv(columns, block_columns)
     part = triton.cdiv(triton.cdiv(inner, parts), block_inner) * block_inner
     precision = "tf32" if torch.backends.cuda.matmul.allow_tf32 else "tf32x3"
-    _kernel[(lanes * parts * blocks,)](
-        left, right, out, parts, part,
-        rows, columns, inner, *left.stride(), *right.stride(), *out.stride(),
-        add, precision, block_rows, block_columns, block_inner, num_warps=warps, num_stages=stages,
-    )  # fmt: skip
+    wide = _is_wide(left) or _is_wide(right) or _is_wide(out)
+    strides = (*left.stride(), *right.stride(), *out.stride())
+    form = (add, precision, block_rows, block_columns, block_inner)
+    with torch.cuda.device_of(left):  # type: ignore[no-untyped-call] # Triton knows the current one alone
+        _kernel[(lanes * parts * blocks,)](
+            left, right, out, parts, part, wide, rows, columns, inner, *strides, *form,
+            num_warps=warps, num_stages=stages,
+        )  # fmt: skip
 
 
 # whatever way its matrices lie, it can read them
@@ -139,7 +154,7 @@ def _is_faster(left: fx.Node, right: fx.Node) -> bool:
     if a.dtype != torch.float32:
         return False
     along = a.stride[2] == b.stride[1] == 1
-    thin = min(a.shape[1], b.shape[2]) <= THIN or a.shape[2] <= SHORT
+    thin = a.shape[1] <= THIN or a.shape[2] <= SHORT
     return bool(thin or (along and not torch.backends.cuda.matmul.allow_tf32))
 
 

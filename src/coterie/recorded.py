@@ -17,28 +17,45 @@ def record(work: Callable[[], T], device: torch.device) -> tuple[Callable[[], No
     A graph keeps addresses only: whoever replays it must keep what lies there. The work is done once before it is
     recorded, so that what is made at its first time is not in the graph.
     """
-    here = torch.cuda.current_stream(device)
-    side = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-    side.wait_stream(here)
-    with torch.cuda.stream(side):
-        work()
-    here.wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        made = work()
-    return graph.replay, made
+    with torch.cuda.device(device):
+        here = torch.cuda.current_stream()
+        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        side.wait_stream(here)
+        with torch.cuda.stream(side):
+            work()
+        here.wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=side):
+            made = work()
+        return graph.replay, made
 
 
 class Recorded(Generic[T]):
-    """A function of one tensor that asks nothing of the host."""
+    """A function of one tensor that asks nothing of the host; on a GPU it is recorded when it is called again.
 
-    def __init__(self, work: Callable[[Tensor], T], example: Tensor):
-        self.given = example.clone()
+    Not at the first call, for recording takes much longer than most work, and there need not be a second one.
+    """
+
+    def __init__(self, work: Callable[[Tensor], T]):
         self._work = work  # and what it has in its hands
-        self._replay, self._made = record(lambda: work(self.given), example.device)
+        self._calls = 0
+        self._recording: tuple[Tensor, Callable[[], None], T] | None = (
+            None  # what it is given, how, what it makes
+        )
 
     def __call__(self, given: Tensor) -> T:
         """What it makes of this, up to the next call."""
-        self.given.copy_(given)
-        self._replay()
-        return self._made
+        self._calls += 1
+        if self._calls == 1 or not can_record(given.device):
+            return self._work(given)
+        if self._recording is None:
+            place = given.clone()
+            self._recording = (place, *record(lambda: self._work(place), given.device))
+        place, replay, made = self._recording
+        place.copy_(given)
+        replay()
+        return made
+
+
+def can_record(device: torch.device) -> bool:
+    return device.type == "cuda"

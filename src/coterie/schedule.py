@@ -91,18 +91,18 @@ def decks(training: Training, per_epoch: Tensor, table: Tensor, here: Tensor) ->
 def draw(
     training: Training,
     batch: int,
-    decks: list[Deck],
+    these: list[Deck],
     key: Tensor,
     weight: Tensor | None,
     dtype: torch.dtype,
 ) -> Schedule:
     """All batches of the problems with these keys, whose points have weights (problem, place), or count alike."""
-    sizes = [len(deck.steps) for deck in decks]
-    weights = [None] * len(decks) if weight is None else torch.split(weight, sizes)
+    sizes = [len(deck.steps) for deck in these]
+    weights = [None] * len(these) if weight is None else torch.split(weight, sizes)
     return _joined(
         [
             _drawn(training.shuffle, batch, dtype, *each)
-            for each in zip(decks, torch.split(key, sizes), weights, strict=True)
+            for each in zip(these, torch.split(key, sizes), weights, strict=True)
         ]
     )
 

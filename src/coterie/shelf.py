@@ -11,7 +11,7 @@ import mmap
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from weakref import WeakSet
@@ -54,12 +54,12 @@ def table(
     shape: Sequence[int],
     dtype: torch.dtype,
     device: torch.device,
-    make: Callable[..., Tensor] = torch.empty,  # or torch.zeros, where not all of it will be written
+    zero: bool = False,  # is there 0 where nothing is written? On disk there always is
 ) -> Tensor:
     """A new table, on the device or, where it is too large for the host's memory, on disk."""
     size = torch.Size(shape)
     if device.type != "cpu" or size.numel() * dtype.itemsize <= budget(device):
-        return make(size, dtype=dtype, device=device)
+        return (torch.zeros if zero else torch.empty)(size, dtype=dtype, device=device)
     return torch.frombuffer(_file(size.numel() * dtype.itemsize), dtype=dtype).view(size)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from coterie import accounting, looks, shelf
+from coterie import accounting, everyone, looks, shelf
 from coterie.algorithms.algorithm import Algorithm
 from coterie.chance import gaussian, id_keys, mix
 from coterie.cohort import Cohort, Memory, Moment
@@ -41,8 +41,8 @@ def play_round(
     algorithm, moment = stage.algorithm, state.moment
     seed, round = moment.seed, moment.of_run
     state, sent = invite(stage.participation, algorithm, state, clients.tell, traffic)
-    present = state.invited & stage.participation.came(state.keys, seed, round)
-    late = stage.participation.dropped(state.keys, seed, round)
+    present = everyone.both(state.invited, stage.participation.came(state.keys, seed, round))
+    in_time = stage.participation.in_time(state.keys, seed, round)
     reports = None
     asked = algorithm.ask(state)
     if asked is not None:
@@ -52,7 +52,7 @@ def play_round(
     offer = offer.only(present)
     told = finite_only(clients.tell(private(algorithm, algorithm.train), offer, moment))
     if stage.topology.is_server:
-        told = told.only(~late)
+        told = told.only(in_time)
         for down in (asked, offer):
             traffic.to_clients(down, sent)
         for up in (reports, told):
@@ -60,9 +60,9 @@ def play_round(
         return (algorithm.combine(state, Heard.by_server(told)) if len(told) else state), told
     if not len(told):
         return state, told
-    heard = _hear(stage, state, told, present, late, ids)
+    heard = _hear(stage, state, told, present, in_time, ids)
     _count_between_peers(algorithm, heard, traffic)
-    return algorithm.combine(state, heard), told.only(~late)
+    return algorithm.combine(state, heard), told.only(in_time)
 
 
 def finite_only(told: Mail) -> Mail:
@@ -74,12 +74,14 @@ def finite_only(told: Mail) -> Mail:
     return told.take(good.nonzero()[:, 0])
 
 
-def _hear(stage: Stage, state: State, told: Mail, present: Tensor, late: Tensor, ids: Sequence[str]) -> Heard:
+def _hear(
+    stage: Stage, state: State, told: Mail, present: Tensor, in_time: Tensor, ids: Sequence[str]
+) -> Heard:
     """Peers hear those neighbours that told something in time, and themselves; who is away hears nothing."""
     assert not isinstance(stage.topology, Server)
     edges = stage.topology.edges(ids, state.moment.seed, state.moment.of_run).to(state.keys.device)
     listener, speaker = edges
-    arrives = present[listener] & (~late[speaker] | (listener == speaker))
+    arrives = present[listener] & (in_time[speaker] | (listener == speaker))
     return Heard.by_peers(told, state.n_clients, edges[:, arrives])
 
 
@@ -97,12 +99,12 @@ def _count_between_peers(algorithm: Algorithm, heard: Heard, traffic: Traffic) -
 def begin(stage: Stage, centers: Tensor, keys: Tensor, rows: Rows, moment: Moment) -> State:
     """The listeners' state at the start of a stage."""
     at_server = stage.topology.is_server
-    everyone = torch.ones(len(keys), dtype=torch.bool, device=keys.device)
+    invited = everyone.mask(len(keys), keys.device)
     if not at_server:
         common, centers = centers, shelf.table((len(keys), *centers.shape[1:]), centers.dtype, centers.device)
         for some in shelf.row_blocks(centers):
             centers[some] = common if len(common) == 1 else common[some]
-    return stage.algorithm.begin(State(centers, keys, rows, at_server, moment, everyone))
+    return stage.algorithm.begin(State(centers, keys, rows, at_server, moment, invited))
 
 
 def first_centers(network: Network, clusters: int, attempt: int = 0) -> Tensor:
@@ -215,9 +217,9 @@ class Simulation:
         self.sizes = train.sizes
         each = -(-len(data) // self.world.size)  # clients that a process has
         compiler = Compiler(self.network, compile, train.x, each, int(train.sizes.max()))
-        everyone = Cohort.whole(self.network, stages[0].training, train, self.keys, data.task, seed)
-        everyone = replace(everyone, compiler=compiler)
-        self.clients = Together(everyone) if self.world.size == 1 else Sharded(everyone, self.world)
+        cohort = Cohort.whole(self.network, stages[0].training, train, self.keys, data.task, seed)
+        cohort = replace(cohort, compiler=compiler)
+        self.clients = Together(cohort) if self.world.size == 1 else Sharded(cohort, self.world)
         self.test = None if data.test is None else self._own(data.test).to(self.network.device, dtype)
         self.traffic = Traffic()
         self.course = Course(stages)
@@ -288,8 +290,8 @@ class Simulation:
 
     def _compare_tries(self) -> None:
         """Keep the best try so far; at the end of the last one, go on as if it had been the only one."""
-        everyone = torch.arange(len(self.data), device=self.keys.device)
-        looked = look_around(self.state, self.clients, everyone, self.traffic)
+        who = everyone.positions(len(self.data), self.keys.device)
+        looked = look_around(self.state, self.clients, who, self.traffic)
         loss = self.world.by_first(lambda: loss_of_try(looked))
         if self.best is None or loss < self.best.loss:
             self.best = Try(loss, self.state, self.clients.cohort.memory)

@@ -9,7 +9,7 @@ points of (a_i / mean a) · gradient_i: unbiased, and exact when the batch is al
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -44,6 +44,7 @@ class Problems:
     normalise: bool = True  # are the weights taken relative to their mean, or as they are?
     kept: dict[str, Tensor] = field(default_factory=dict)  # the optimizer's memory, empty: a fresh one
     lanes: int = 1  # problems a client
+    of_all: bool = False  # are there so many for every client of the points, in their order?
 
     def take(self, at: Tensor) -> Problems:
         def some(value: Tensor) -> Tensor:
@@ -64,9 +65,9 @@ class Problems:
         )
 
     @property
-    def about_all_points(self) -> bool:
-        """Is all that is to know of them, but for their keys, what is known of the clients' points?"""
-        return self.exists is None and self.weight is None
+    def like_last_time(self) -> bool:
+        """Is all that batches are drawn from, but for keys, known from the points alone?"""
+        return self.of_all and self.exists is None and self.weight is None
 
 
 @dataclass
@@ -105,7 +106,7 @@ def solve(
         return _Chunk(network, training, points, mine, counts, plan.batch).run(rate_now)
 
     size = chunk_size(network, training, plan.most) if compiled is None else compiled.lanes
-    if plan.alike and size >= len(plan.counts):
+    if plan.alike and 0 < len(plan.counts) <= size:
         return solved(plan.longest_first)
     rows = torch.empty_like(problems.start, memory_format=torch.contiguous_format)
     loss = problems.start.new_empty(len(rows))
@@ -142,9 +143,14 @@ def _plan(network: Network, training: Training, points: Points, problems: Proble
         steps = steps_of(training, batches_of(counts, batch, network.needs_two))
         return _Plan(counts, most, alike, batch, longest_first, steps[longest_first].tolist())
 
-    if problems.exists is not None:
+    if not problems.of_all or problems.exists is not None:
         return made()
-    return points.remembered(("plan", training, network.needs_two, problems.lanes), made)
+    return points.remembered("plan", (*_drawn_by(training), network.needs_two, problems.lanes), made)
+
+
+def _drawn_by(training: Training) -> tuple[Hashable, ...]:
+    """What batches depend on."""
+    return training.batch, training.epochs, training.steps, training.shuffle
 
 
 def _run_compiled(
@@ -160,9 +166,13 @@ def _run_compiled(
     network, empty = compiled.network, compiled.lanes - len(at)
     whole = len(at) == len(plan.counts)
     as_they_are = whole and plan.alike and not empty
-    mine = problems if as_they_are else problems.take(torch.cat([at, at[:1].expand(empty)]))
-    counts = functional.pad(plan.counts[at], (0, empty))
-    schedule = _Chunk(network, training, points, mine, counts, compiled.batch, whole).schedule
+    if as_they_are:
+        mine, counts = problems, plan.counts
+    else:
+        mine = problems.take(torch.cat([at, at[:1].expand(empty)]))
+        counts = functional.pad(plan.counts[at], (0, empty))
+    chunk = _Chunk(network, training, points, mine, counts, compiled.batch, whole and problems.like_last_time)
+    schedule = chunk.schedule
     compiled.load(mine.start, mine.kept or fresh_memory(training, network.rows.split(mine.start)[0]), mine)
     compiled.run(schedule, points, mine.key, rate)
     rows, kept, total = compiled.unload()
@@ -203,26 +213,24 @@ class _Chunk:
         problems: Problems,
         counts: Tensor,
         batch: int,
-        whole: bool = False,  # are these all problems there are, so that the next time they will be the same?
+        whole: bool = False,  # are these all problems there are?
     ):
         self.network, self.training, self.points, self.problems = network, training, points, problems
         self.counts, self.batch = counts, batch
-        self.schedule = self._remembered() if whole and problems.about_all_points else self._drawn()
+        self.schedule = self._remembered() if whole else self._drawn()
 
     def _remembered(self) -> Schedule:
         """With the same points as before only the order of a client's is drawn anew."""
         training, batch, dtype = self.training, self.batch, self.network.dtype
         key, lanes = self.problems.key, self.problems.lanes
 
-        def drawing() -> Callable[[Tensor], Schedule]:
+        def drawing() -> Recorded[Schedule]:
             these = self._decks(*self._points())
+            # not of self, which has the clients' rows
+            return Recorded(lambda key: draw(training, batch, these, key, None, dtype))
 
-            def drawn(key: Tensor) -> Schedule:  # not of self, which has the clients' rows
-                return draw(training, batch, these, key, None, dtype)
-
-            return Recorded(drawn, key) if key.device.type == "cuda" else drawn
-
-        return self.points.remembered(("drawing", training, batch, dtype, lanes, len(key)), drawing)(key)
+        which = (*_drawn_by(training), batch, self.network.needs_two, dtype, lanes, len(key))
+        return self.points.remembered("drawing", which, drawing)(key)
 
     def _drawn(self) -> Schedule:
         table, here = self._points()

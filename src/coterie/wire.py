@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load, save
 from torch import Tensor
 
-from coterie import shelf
+from coterie import everyone, shelf
 from coterie.errors import CoterieError
 from coterie.world import ALONE, World
 
@@ -51,6 +51,8 @@ class Mail(Named):
 
     def only(self, wanted: Tensor) -> Mail:
         """The letters to or from the clients that are wanted (client,) bool."""
+        if everyone.is_mask(wanted):
+            return self
         mine = wanted[self.clients]
         return (
             self if bool(mine.all()) else self.take(mine.nonzero()[:, 0])

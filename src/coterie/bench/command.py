@@ -49,11 +49,12 @@ def bench(
             os.access(out.parent, os.W_OK), "--out", str(out), "a file in a folder that can be written to"
         )
     works, found, report = match.chosen(only, conditions.device), pythons(python), dict[str, Any]()
-    for name, work in works.items():
-        if not entrants(work, conditions.device, conditions.threads, players):
-            raise CoterieError(
-                f"--player names none of those who play {name} on {conditions.device}; allowed are those of --list"
-            )
+    played = {n: w for n, w in works.items() if entrants(w, conditions.device, conditions.threads, players)}
+    if not played or (only and len(played) < len(works)):
+        missing = ", ".join(name for name in works if name not in played)
+        raise CoterieError(
+            f"--player names none of those who play {missing} on {conditions.device}; allowed are those of --list"
+        )
     console = _console()
     interrupted, written = False, 0
 
@@ -71,7 +72,7 @@ def bench(
                 if not console.is_terminal:
                     console.print(doing, markup=False, highlight=False)
 
-            match.play(works, conditions, repeats, found, players, report, tell, finished)
+            match.play(played, conditions, repeats, found, players, report, tell, finished)
     except KeyboardInterrupt:
         interrupted = True
     if report.get("workloads"):
