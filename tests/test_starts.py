@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from dataclasses import replace
 
@@ -166,9 +167,11 @@ def test_course_counts_stages_tries_and_rounds() -> None:
     assert (course.done, course.played) == (True, 8)
 
 
-def test_a_stage_ends_when_its_centers_have_come_apart() -> None:
+def test_a_stage_ends_when_its_centers_have_come_apart(caplog: pytest.LogCaptureFixture) -> None:
     first = Stage(WeCFL(2), 20, TRAINING, until="separated")
-    run = played(first.then(Stage(FedEM(2), 2, TRAINING)))
+    with caplog.at_level(logging.INFO, "coterie"):
+        run = played(first.then(Stage(FedEM(2), 2, TRAINING)))
+    assert f"the stage ends after {run.course.played - 2} of at most 20 rounds" in caplog.text
     assert 3 <= run.course.played < 22  # shares must have been seen to stay
     fixed = Stage(WeCFL(2), run.course.played - 2, TRAINING)
     same = played(fixed.then(Stage(FedEM(2), 2, TRAINING)))

@@ -53,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     memory.give_back()
     log, handler = logging.getLogger("coterie"), OneLine() if is_first() else logging.NullHandler()
     log.addHandler(handler)
-    logging.getLogger("coterie.compiler").setLevel(logging.INFO)
+    log.setLevel(logging.INFO)
     try:
         code = app(args=None if argv is None else list(argv), prog_name="coterie", standalone_mode=False)
         if code == INTERRUPTED:  # typer's own answer to Ctrl-C
@@ -94,7 +94,7 @@ def _say(message: str) -> None:
 
 
 class OneLine(logging.Handler):
-    """Warnings, and what is compiled; each said once, on whatever stderr is at the time (a progress bar takes it)."""
+    """Warnings, and what a run decides by itself; each once, on whatever stderr is then (a progress bar takes it)."""
 
     def __init__(self) -> None:
         super().__init__(logging.INFO)

@@ -271,6 +271,9 @@ class Simulation:
         if self.stage.until == "separated":
             looked = look_around(self.state, self.clients, told.clients, self.traffic)
             self.course.ended = self.world.by_first(lambda: separated(looked))
+            if self.course.ended and self.course.round < self.stage.rounds:
+                said = "the centers have come apart: the stage ends after %d of at most %d rounds"
+                log.info(said, self.course.round, self.stage.rounds)
         if self.course.over and self.stage.tries > 1:
             self._compare_tries()
             return Mail(told.clients, {})  # what was told need not be of the try that goes on
