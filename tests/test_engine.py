@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from coterie import network as networks
 from coterie.chance import id_keys, mix
-from coterie.cohort import Cohort, Moment, Personal
+from coterie.cohort import Cohort, Memory, Moment, Personal, mix_rows
 from coterie.federation import Points
 from coterie.network import Network
 from coterie.training import Training
@@ -473,3 +473,26 @@ def test_weights_as_they_are() -> None:
     plain = cohort.solve(start) - start
     torch.testing.assert_close(cohort.solve(start, weight=half) - start, plain)
     torch.testing.assert_close(cohort.solve(start, weight=half, normalise=False) - start, plain / 2)
+
+
+# rows of clients
+
+
+def test_mixed_rows_are_weighted_means_of_centers() -> None:
+    centers = torch.tensor([[1.0, 2.0], [3.0, 6.0], [0.0, -2.0]], dtype=F64)
+    weights = torch.tensor([[1.0, 1.0, 2.0], [0.0, 2.0, 0.0]], dtype=F64)
+    right = torch.tensor([[1.0, 1.0], [3.0, 6.0]], dtype=F64)
+    shown = centers.expand(2, -1, -1)  # a server's, the same for all
+    assert torch.equal(mix_rows(weights, shown), right)
+    assert torch.equal(mix_rows(weights, shown.clone()), right)
+
+
+@pytest.mark.parametrize("who", [[0, 2], [2, 0, 3], [3]], ids=["all known", "some", "nobody"])
+def test_who_is_not_known_has_something_else(who: list[int]) -> None:
+    memory, at = Memory(4), torch.tensor(who)
+    memory.put("row", torch.tensor([0, 2]), torch.tensor([[1.0, 1.0], [5.0, 5.0]]))
+    otherwise = torch.full((1, 2), 7.0).expand(len(who), -1)
+    found = memory.get("row", at, otherwise)
+    assert found[:, 0].tolist() == [{0: 1.0, 2: 5.0}.get(i, 7.0) for i in who]
+    found += 1  # it is a tensor of its own
+    assert memory.get("row", torch.tensor([0]), otherwise[:1]).tolist() == [[1.0, 1.0]]

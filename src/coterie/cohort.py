@@ -60,9 +60,16 @@ class Memory:
     def get(self, name: str, at: Tensor, otherwise: Tensor) -> Tensor:
         if name not in self.values:
             return otherwise
-        here = at.to(self.known[name].device)
-        known = self.known[name][here].to(at.device).view(-1, *(1,) * (otherwise.dim() - 1))
-        return torch.where(known, self.values[name][here].to(at.device), otherwise)
+        values, here = self.values[name], at.to(self.known[name].device)
+        known = self.known[name][here]
+        if values.device.type != "cpu":  # who is known, the host would have to wait for
+            return torch.where(known.view(-1, *(1,) * (otherwise.dim() - 1)), values[here], otherwise)
+        if bool(known.all()):
+            return values.index_select(0, here).to(at.device)
+        found = otherwise.clone(memory_format=torch.contiguous_format)
+        some = known.nonzero()[:, 0]  # perhaps few, of a table that lies on disk
+        found[some.to(at.device)] = values.index_select(0, here[some]).to(at.device)
+        return found
 
 
 @dataclass(frozen=True)
@@ -393,8 +400,13 @@ def chosen(centers: Tensor, choice: Tensor) -> Tensor:
 
 def mix_rows(weights: Tensor, centers: Tensor) -> Tensor:
     """Σ_s weight·center / Σ_s weight: (client, cluster) and (client, cluster, width) to (client, width)."""
-    weights = weights / weights.sum(-1, keepdim=True)
-    return torch.einsum("ns,nsp->np", weights.to(centers.dtype), centers)
+    weights = (weights / weights.sum(-1, keepdim=True)).to(centers.dtype)
+    mixed = (
+        weights[:, :1] * centers[:, 0]
+    )  # not as a product of matrices, for which a server's centers would be copied
+    for s in range(1, centers.shape[1]):
+        mixed.addcmul_(weights[:, s, None], centers[:, s])
+    return mixed
 
 
 def _columns(values: Tensor | None, lanes: int) -> Tensor | None:
