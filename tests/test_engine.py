@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from coterie import network as networks
 from coterie.chance import id_keys, mix
-from coterie.cohort import Cohort, Memory, Moment, Personal, mix_rows
+from coterie.client_memory import Memory
+from coterie.cohort import Cohort, Moment, Personal, mix_rows
 from coterie.federation import Points
 from coterie.network import Network
 from coterie.training import Training

@@ -29,7 +29,8 @@ from coterie import (
     Training,
     shelf,
 )
-from coterie.cohort import Memory, Personal
+from coterie.client_memory import Memory
+from coterie.cohort import Personal
 from coterie.data import regressions
 from coterie.federation import Federation
 from coterie.looks import Models, Result

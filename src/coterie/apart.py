@@ -13,7 +13,8 @@ from torch import Tensor
 from coterie import accounting
 from coterie.algorithms.algorithm import Algorithm
 from coterie.chance import id_keys
-from coterie.cohort import Cohort, Memory, Moment, Personal
+from coterie.client_memory import Memory
+from coterie.cohort import Cohort, Moment, Personal
 from coterie.federation import Federation
 from coterie.listener import Heard, State
 from coterie.looks import Result

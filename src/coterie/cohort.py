@@ -17,6 +17,7 @@ from torch.nn import functional
 
 from coterie import shelf
 from coterie.chance import gumbel, mix
+from coterie.client_memory import Memory
 from coterie.federation import Points, Task
 from coterie.network import Network
 from coterie.schedule import padded
@@ -27,49 +28,6 @@ from coterie.training import Training
 if TYPE_CHECKING:
     from coterie.compiler import Compiler
     from coterie.privacy import Privacy
-
-
-class Memory:
-    """What clients keep to themselves: named tensors, client axis first. It never crosses the wire.
-
-    It lies on a shelf: a GPU has of it what this round's cohort recalls, and no more.
-    """
-
-    def __init__(self, clients: int):
-        self.clients = clients
-        self.values: dict[str, Tensor] = {}
-        self.known: dict[str, Tensor] = {}  # (client,) who has it
-
-    def put(self, name: str, at: Tensor, value: Tensor) -> None:
-        old = self.values.get(name)
-        if old is None or old.shape[1:] != value.shape[1:]:
-            home = shelf.home(value.shape[1:], self.clients, value.dtype, value.device)
-            shape = (self.clients, *value.shape[1:])
-            self.values[name] = shelf.table(shape, value.dtype, home, zero=True)
-            self.known[name] = torch.zeros(self.clients, dtype=torch.bool, device=home)
-        table = self.values[name]
-        at = at.to(table.device)
-        table[at] = value.detach().to(table.device)
-        self.known[name].index_fill_(0, at, True)  # by [at] = True a GPU would wait for the host
-
-    def set(self, name: str, values: Tensor, known: Tensor, device: torch.device) -> None:
-        """All clients' at once, for a run that computes on this device."""
-        home = shelf.home(values.shape[1:], self.clients, values.dtype, device)
-        self.values[name], self.known[name] = values.to(home), known.to(home)
-
-    def get(self, name: str, at: Tensor, otherwise: Tensor) -> Tensor:
-        if name not in self.values:
-            return otherwise
-        values, here = self.values[name], at.to(self.known[name].device)
-        known = self.known[name][here]
-        if values.device.type != "cpu":  # who is known, the host would have to wait for
-            return torch.where(known.view(-1, *(1,) * (otherwise.dim() - 1)), values[here], otherwise)
-        if bool(known.all()):
-            return values.index_select(0, here).to(at.device)
-        found = otherwise.clone(memory_format=torch.contiguous_format)
-        some = known.nonzero()[:, 0]  # perhaps few, of a table that lies on disk
-        found[some.to(at.device)] = values.index_select(0, here[some]).to(at.device)
-        return found
 
 
 @dataclass(frozen=True)
@@ -401,9 +359,8 @@ def chosen(centers: Tensor, choice: Tensor) -> Tensor:
 def mix_rows(weights: Tensor, centers: Tensor) -> Tensor:
     """Σ_s weight·center / Σ_s weight: (client, cluster) and (client, cluster, width) to (client, width)."""
     weights = (weights / weights.sum(-1, keepdim=True)).to(centers.dtype)
-    mixed = (
-        weights[:, :1] * centers[:, 0]
-    )  # not as a product of matrices, for which a server's centers would be copied
+    # not as a product of matrices, for which a server's centers would be copied
+    mixed = weights[:, :1] * centers[:, 0]
     for s in range(1, centers.shape[1]):
         mixed.addcmul_(weights[:, s, None], centers[:, s])
     return mixed

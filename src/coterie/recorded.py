@@ -39,9 +39,8 @@ class Recorded(Generic[T]):
     def __init__(self, work: Callable[[Tensor], T]):
         self._work = work  # and what it has in its hands
         self._calls = 0
-        self._recording: tuple[Tensor, Callable[[], None], T] | None = (
-            None  # what it is given, how, what it makes
-        )
+        # where it finds what it is given, how it is done again, and what it makes
+        self._recording: tuple[Tensor, Callable[[], None], T] | None = None
 
     def __call__(self, given: Tensor) -> T:
         """What it makes of this, up to the next call."""

@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from coterie import in_blocks
-from coterie.cohort import Cohort, Memory, Moment, Personal
+from coterie.client_memory import Memory
+from coterie.cohort import Cohort, Moment, Personal
 from coterie.privacy import MODELS
 from coterie.selection import Answer
 from coterie.wire import Fields, Mail

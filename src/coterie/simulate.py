@@ -12,7 +12,8 @@ from torch import Tensor
 from coterie import accounting, everyone, looks, shelf
 from coterie.algorithms.algorithm import Algorithm
 from coterie.chance import gaussian, id_keys, mix
-from coterie.cohort import Cohort, Memory, Moment
+from coterie.client_memory import Memory
+from coterie.cohort import Cohort, Moment
 from coterie.compiler import Compile, Compiler
 from coterie.errors import CoterieError
 from coterie.federation import Federation, Points

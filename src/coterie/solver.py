@@ -165,8 +165,7 @@ def _run_compiled(
     """Some problems, in as many lanes as there are; a lane without a problem has one that takes no steps."""
     network, empty = compiled.network, compiled.lanes - len(at)
     whole = len(at) == len(plan.counts)
-    as_they_are = whole and plan.alike and not empty
-    if as_they_are:
+    if whole and plan.alike and not empty:
         mine, counts = problems, plan.counts
     else:
         mine = problems.take(torch.cat([at, at[:1].expand(empty)]))
@@ -213,11 +212,11 @@ class _Chunk:
         problems: Problems,
         counts: Tensor,
         batch: int,
-        whole: bool = False,  # are these all problems there are?
+        again: bool = False,  # will problems be drawn from just these points the next time too?
     ):
         self.network, self.training, self.points, self.problems = network, training, points, problems
         self.counts, self.batch = counts, batch
-        self.schedule = self._remembered() if whole else self._drawn()
+        self.schedule = self._remembered() if again else self._drawn()
 
     def _remembered(self) -> Schedule:
         """With the same points as before only the order of a client's is drawn anew."""
