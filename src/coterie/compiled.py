@@ -1,12 +1,13 @@
 """The whole step as one compiled graph: gather, gradient, pull, update, for a fixed number of problems at once.
 
 A lane is a place for a problem. Everything that a step reads or writes lies in buffers that stay where they are, so
-that on a GPU the step is recorded once, as a CUDA graph, and replayed without a word from the host.
+that on a GPU steps are recorded once, as CUDA graphs, and replayed without a word from the host.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -27,6 +28,7 @@ from coterie.training import Training, update
 
 BLOCK = 128  # steps whose batches lie in the buffers at a time, at the most ...
 BLOCK_NUMBERS = 2**26  # ... and how many numbers they may be
+RUNS = (16, 4, 1)  # so many steps are recorded in one, each of which the host would have to start by itself
 
 OPTIONS: dict[str, Any] = {  # of Inductor
     "size_asserts": False,  # buffers stay what they are
@@ -58,7 +60,7 @@ class CompiledStep:
         self.buffers = self._make_buffers(store, y, batch)
         self.factored: list[str] = []  # parameters whose gradient is never written down
         self.draws = True  # does a step draw random numbers, so that it needs its key?
-        self._advance = self._compile()
+        self._advance = self._compile()  # by so many steps
 
     def _make_buffers(self, store: Tensor, y: Tensor, batch: int) -> Buffers:
         lanes, rows, dtype = self.lanes, self.network.rows, self.network.dtype
@@ -154,7 +156,7 @@ class CompiledStep:
 
     # made once
 
-    def _compile(self) -> Callable[[], None]:
+    def _compile(self) -> Callable[[int], None]:
         self.network.module.train()
         row, first = self.buffers["all"]["row"], 1 + len(self.buffers["tail"])
         with torch.no_grad():
@@ -183,11 +185,21 @@ class CompiledStep:
 
         row.zero_()
         advance()
-        if row.device.type != "cuda":
-            return advance
-        row.zero_()
+        return self._recorded(advance) if row.device.type == "cuda" else partial(_repeat, advance)
+
+    def _recorded(self, advance: Callable[[], None]) -> Callable[[int], None]:
         self._recorded_step = advance  # what the model made while it was traced lies in it
-        return record(advance, row.device)[0]
+        row, runs = self.buffers["all"]["row"], {}
+        for steps in (steps for steps in RUNS if steps <= len(self.buffers["batch"]["key"])):
+            row.zero_()
+            runs[steps] = record(partial(_repeat, advance, steps), row.device)[0]
+
+        def by(steps: int) -> None:
+            for length, run in runs.items():
+                _repeat(run, steps // length)
+                steps %= length
+
+        return by
 
     def _traced(self, of_buffers: Callable[[Buffers], list[Tensor]]) -> fx.GraphModule:
         """A function of the buffers as a graph, to be called with all of them in a row."""
@@ -228,8 +240,7 @@ class CompiledStep:
                 for name, part in batches.items():
                     self.buffers["batch"][name][: len(at)] = part
                 self.buffers["all"]["row"].zero_()
-                for _ in range(len(at)):
-                    self._advance()
+                self._advance(len(at))
 
     def unload(self) -> tuple[Tensor, dict[str, Tensor], Tensor]:
         """What lies in the lanes: rows, what the optimizer keeps, and the sum of the losses."""
@@ -253,6 +264,11 @@ def _products_of(step: fx.GraphModule, device: torch.device) -> Callable[[Tensor
             products.use_products(step)
             return products.add_products
     return Tensor.baddbmm_
+
+
+def _repeat(work: Callable[[], None], times: int) -> None:
+    for _ in range(times):
+        work()
 
 
 def _reads(traced: fx.GraphModule, place: int) -> bool:
