@@ -28,14 +28,18 @@ assert _parts(3, 40, 60, 1600) == 3  # a long sum is cut, as was tried above
 assert _parts(1000, 40, 60, 1600) == 1  # but not where there are lanes enough
 
 
-def work(a, b, c):
-    return torch.bmm(a, b), torch.bmm(c, c.mT), torch.bmm(c, c)
+def work(a, b, c, d):
+    return torch.bmm(a, b), torch.bmm(c, c.mT), torch.bmm(c, c), d.sum(1, True), c.sum(1, True), d.double().sum(1, True)
 
 
-step = make_fx(work)(torch.randn(2, 10, 50), torch.randn(2, 50, 40), torch.randn(2, 50, 50))
+given = [torch.randn(2, *shape) for shape in ((10, 50), (50, 40), (50, 50), (10, 70))]
+step = make_fx(work)(*given)
 use_products(step)
-used = [node.target is torch.ops.coterie.products.default for node in step.graph.nodes if node.op == "call_function"]
-assert used == [True, False, True, False], used  # a transpose; thin; along the inner axis; neither
+asked = [torch.ops.coterie.products.default, torch.ops.aten.bmm.default, torch.ops.aten.sum.dim_IntList]
+used = [asked.index(node.target) for node in step.graph.nodes if node.target in asked]
+assert used == [0, 0, 1, 0, 2, 2], used  # thin; along the inner axis; neither; a sum of few rows; of many; of doubles
+for ours, right in zip(step(*given), work(*given)):
+    torch.testing.assert_close(ours, right, rtol=1e-4, atol=1e-4)
 """
 
 

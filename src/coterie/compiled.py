@@ -228,17 +228,14 @@ class CompiledStep:
         with torch.no_grad():
             for some in (slice(begin, begin + block) for begin in range(0, len(step), block)):
                 at = schedule.at[some]
-                batches = {
-                    "at": points.at[at],
-                    "y": points.y[at],
-                    "weight": schedule.weight[some],
-                    "mask": schedule.mask[some],
-                    "alive": step[some] < schedule.steps,
-                }
+                now = {name: buffer[: len(at)] for name, buffer in self.buffers["batch"].items()}
+                torch.take(points.at, at, out=now["at"])
+                torch.lt(step[some], schedule.steps, out=now["alive"])
+                now["y"].copy_(points.y[at])
+                now["weight"].copy_(schedule.weight[some])
+                now["mask"].copy_(schedule.mask[some])
                 if self.draws:
-                    batches["key"] = mix(key, "step", step[some])
-                for name, part in batches.items():
-                    self.buffers["batch"][name][: len(at)] = part
+                    now["key"].copy_(mix(key, "step", step[some]))
                 self.buffers["all"]["row"].zero_()
                 self._advance(len(at))
 

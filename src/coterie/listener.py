@@ -121,15 +121,18 @@ class Heard:
         Rows are (letter, width), or (letter, cluster, width).
         """
         listener, letter = self.edges
-        weight = (weight if per_edge else weight[letter]).to(otherwise.dtype)
+        # a server hears every letter once, in their order
+        weight = (weight if per_edge or self.at_server else weight[letter]).to(otherwise.dtype)
         total = otherwise.new_zeros(self.listeners, weight.shape[1]).index_add_(0, listener, weight)
-        share = weight / torch.where(total > 0, total, 1)[listener]
+        weighs = total > 0
+        whole = torch.where(weighs, total, 1)
+        share = weight / (whole if self.at_server else whole[listener])
         if self.at_server:
-            return torch.where(total[:, :, None] > 0, self._sums_at_server(name, share), otherwise)
+            return torch.where(weighs[:, :, None], self._sums_at_server(name, share), otherwise)
         rows, found = self.mail.fields[name], None
         for some in shelf.blocks(self.listeners, 4 * otherwise[0].nbytes, rows.device):
             sums = self._sums_at_peers(rows, share, some)
-            sums = torch.where(total[some, :, None] > 0, sums, otherwise[some])
+            sums = torch.where(weighs[some, :, None], sums, otherwise[some])
             if len(sums) == self.listeners:
                 return sums
             found = shelf.table(otherwise.shape, rows.dtype, rows.device) if found is None else found

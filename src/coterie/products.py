@@ -15,6 +15,7 @@ from torch import Tensor, fx
 
 THIN = 16  # rows, as few as a batch has, so that a product is bound by memory, ...
 SHORT = 32  # ... or an inner axis so short
+LONG = 64  # numbers, so many that adding rows of them is worth a kernel of its own
 SHORTEST = 512  # part of a long inner axis
 FILLS = 1024  # blocks, so many of which keep a GPU busy
 
@@ -69,9 +70,9 @@ def _shape(rows: int, columns: int, inner: int) -> tuple[int, int, int, int, int
     """Blocks' rows, columns and inner length, warps, and loads in flight: what was fastest on an H200."""
     short = max(16, triton.next_power_of_2(inner))
     if rows <= 16:
-        return (16, 32, min(short, 64), 2, 4) if columns <= 256 else (16, 64, min(short, 64), 4, 3)
+        return (16, 32, min(short, 64), 2, 3) if columns <= 256 else (16, 64, min(short, 64), 4, 3)
     if inner <= 16:
-        return 32, 64, short, 2, 1
+        return 16, 64, short, 2, 1
     if inner <= 32:
         return 32, 128, short, 4, 1
     if rows <= 32:
@@ -142,7 +143,24 @@ def use_products(step: fx.GraphModule) -> None:
     for node in step.graph.nodes:
         if node.target is torch.ops.aten.bmm.default and _is_faster(*node.args):
             node.target = torch.ops.coterie.products.default
+        elif node.target is torch.ops.aten.sum.dim_IntList and _adds_rows(*node.args):
+            _multiply_by_ones(node, *node.args[:1])
     step.recompile()
+
+
+def _adds_rows(values: fx.Node, axes: list[int], keeps: bool = False) -> bool:
+    """Is it a sum of few long rows, as the gradient of a bias? Inductor makes it in one with turning them, slowly."""
+    it = values.meta["tensor_meta"]
+    if len(it.shape) != 3 or it.dtype != torch.float32 or torch.backends.cuda.matmul.allow_tf32:
+        return False
+    return bool(axes == [1] and keeps and it.shape[1] <= THIN and it.shape[2] >= LONG)
+
+
+def _multiply_by_ones(node: fx.Node, values: fx.Node) -> None:
+    lanes, rows, _ = values.meta["tensor_meta"].shape
+    with node.graph.inserting_before(node):
+        ones = node.graph.call_function(torch.ops.aten.new_ones.default, (values, [lanes, 1, rows]))
+    node.target, node.args = torch.ops.coterie.products.default, (ones, values)
 
 
 def _is_faster(left: fx.Node, right: fx.Node) -> bool:

@@ -298,4 +298,4 @@ def fresh_memory(training: Training, parameters: Tensor) -> dict[str, Tensor]:
 
 def mean_loss(total: Tensor, steps: Tensor) -> Tensor:
     """nan is kept for 0/0: no step, no loss."""
-    return torch.where(total.isnan(), torch.inf, total) / steps
+    return total.nan_to_num(torch.inf, torch.inf, -torch.inf) / steps

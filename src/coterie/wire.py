@@ -76,7 +76,7 @@ class Mail(Named):
                 for some in shelf.row_blocks(told):
                     each = told[some].flatten(1) if told.dim() > 1 else told[some, None]
                     largest, least = each.amax(1), each.amin(1)  # of nan, nan; no copy is made
-                    good[some] &= (largest < torch.inf) & (least > -torch.inf)
+                    good[some].logical_and_((largest < torch.inf) & (least > -torch.inf))
         return good
 
     @property
