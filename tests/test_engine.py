@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -287,6 +289,35 @@ def test_what_cannot_be_vectorised_is_computed_one_by_one(build, caplog: pytest.
     assert "one by one" in caplog.text
     start = starts(cohort)
     torch.testing.assert_close(cohort.solve(start), sequential(cohort, start), rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("rounded", [torch.float32, None])
+def test_a_step_that_only_rounds_otherwise_is_vectorised(
+    rounded: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As deep batch norms of four points do on a GPU; None: what differs in double precision too."""
+    together = Network._together
+
+    def otherwise(self: Network, rows: Tensor, *others: Tensor) -> Any:
+        gradient, *rest = together(self, rows, *others)
+        return (gradient * 1.01 if rounded in (None, rows.dtype) else gradient, *rest)
+
+    monkeypatch.setattr(Network, "_together", otherwise)
+    network = Network(with_dropout, networks.cross_entropy, device=torch.device("cpu"))
+    x, y = data("mlp", 4, 0)
+    network.probe(x.float(), y)
+    assert network.vectorised is (rounded is not None)
+
+
+def test_a_model_of_single_precision_alone_is_asked_in_it() -> None:
+    class Single(OwnBatchNorm):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x) @ torch.eye(4)
+
+    network = Network(Single, networks.cross_entropy, device=torch.device("cpu"))
+    x, y = data("mlp", 4, 0)
+    network.probe(x.float(), y)
+    assert not network.vectorised
 
 
 def with_dropout() -> nn.Module:

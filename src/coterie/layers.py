@@ -153,6 +153,10 @@ class StackedConv2d(nn.Module):
         hooked = layer._forward_pre_hooks or layer._forward_hooks  # spectral_norm makes its weights in one
         return usual and not hooked
 
+    def windows(self, out: Tensor) -> int:
+        """How many numbers it stacks to put out these."""
+        return out.numel() // len(self.weight) * self.weight[0].numel()
+
     def forward(self, x: Tensor) -> Tensor:
         if not self.training:
             return functional.conv2d(x, self.weight, self.bias, self.stride, self.padding, self.dilation)
