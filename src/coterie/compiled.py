@@ -12,7 +12,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx
-from torch._inductor import compile as inductor_compile
+from torch._functorch import config as functorch_config
+from torch._inductor.compile_fx import compile_fx, compile_fx_inner
 from torch.func import grad_and_value, vmap
 from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -174,12 +175,11 @@ class CompiledStep:
                 )
             add_products = _products_of(step, row.device)
             flat: list[Any] = _flat(self.buffers)
-            # not torch.compile, which would check its inputs at every step
-            compiled = inductor_compile(step, flat, options=OPTIONS)
+            compiled = _inductor_compile(step, flat)
         weights = [self.buffers["parameter"][name] for name in self.factored]
 
         def advance() -> None:
-            factors = compiled(*flat)
+            factors = compiled(list(flat))
             for weight, left, right in zip(weights, factors[::2], factors[1::2], strict=True):
                 add_products(weight, left, right)
 
@@ -250,6 +250,22 @@ class CompiledStep:
         kept = {slot: _gathered(b[slot]) for slot in self.training.slots()}
         kept["step"] = b["number"]["step"].clone()
         return rows, kept, b["number"]["total"].clone()
+
+
+def _inductor_compile(step: fx.GraphModule, flat: list[Any]) -> Callable[[list[Any]], Sequence[Tensor]]:
+    """Not torch.compile, which would check its inputs at every step, and without what wraps it for autograd.
+
+    The wrapping takes as long as a small step. What is inside takes the inputs as a list, which it empties.
+    """
+    inside: list[Any] = []
+
+    def compile_inside(*graph: Any, **how: Any) -> Any:
+        inside.append(compile_fx_inner(*graph, **how))
+        return inside[-1]
+
+    with functorch_config.patch(enable_autograd_cache=False):  # which would hand out the whole alone
+        whole = compile_fx(step, flat, inner_compile=compile_inside, config_patches=OPTIONS)
+    return inside[0] if len(inside) == 1 else lambda given: whole(*given)
 
 
 def _products_of(step: fx.GraphModule, device: torch.device) -> Callable[[Tensor, Tensor, Tensor], object]:
