@@ -22,8 +22,8 @@ def drawn(training: Training, some: slice, needs_two: bool = False, weighted: bo
     table = torch.arange(len(COUNTS))[:, None] * 1000 + places
     key, weight = torch.arange(len(COUNTS)) * 77, here.double()
     per_epoch = batches_of(COUNTS, 4, needs_two)
-    from_these = decks(training, *(t[some] for t in (per_epoch, table, here)))
-    return draw(training, 4, from_these, key[some], weight[some] if weighted else None, weight.dtype)
+    from_these = decks(training, 4, weight.dtype, *(t[some] for t in (per_epoch, table, here)))
+    return draw(training.shuffle, from_these, key[some], weight[some] if weighted else None)
 
 
 @pytest.mark.parametrize("training", [STEPS, EPOCHS], ids=["steps", "epochs"])

@@ -265,6 +265,7 @@ def _inductor_compile(step: fx.GraphModule, flat: list[Any]) -> Callable[[list[A
 
     with functorch_config.patch(enable_autograd_cache=False):  # which would hand out the whole alone
         whole = compile_fx(step, flat, inner_compile=compile_inside, config_patches=OPTIONS)
+    assert callable(whole)
     return inside[0] if len(inside) == 1 else lambda given: whole(*given)
 
 

@@ -61,49 +61,56 @@ def table_bytes(training: Training, batch: int, most_points: int) -> int:
 
 @dataclass(frozen=True)
 class Deck:
-    """What batches of some problems are drawn from, and the most that any of them has of each."""
+    """What batches of some problems are drawn from, and all of them that does not hang on chance."""
 
     table: Tensor  # (problem, place) the number of a point
     here: Tensor  # (problem, place) is there one?
-    per_epoch: Tensor  # (problem,) batches
     steps: Tensor  # (problem,)
-    most_steps: int
-    most_epochs: int
-    last_place: int  # behind it nobody has a point
+    epochs: int  # the most that any of them takes
+    number: Tensor  # (step, problem, batch) where a point is found in all epochs' orders; any, where there is none
+    mask: Tensor  # (step, problem, batch) 1 where there is a point, else 0
+    share: Tensor  # (step, problem, batch) that over their number
 
     @staticmethod
-    def of(table: Tensor, here: Tensor, per_epoch: Tensor, steps: Tensor) -> Deck:
+    def of(
+        batch: int, dtype: torch.dtype, table: Tensor, here: Tensor, per_epoch: Tensor, steps: Tensor
+    ) -> Deck:
+        each = per_epoch.clamp(min=1)
         place = torch.arange(1, here.shape[1] + 1, device=here.device)
-        last, epochs = (here.any(0) * place).max().clamp(min=1), -(-steps // per_epoch.clamp(min=1))
-        return Deck(table, here, per_epoch, steps, *torch.stack([steps.max(), epochs.max(), last]).tolist())
+        last = (here.any(0) * place).max().clamp(min=1)  # behind it nobody has a point
+        found = torch.stack([steps.max(), (-(-steps // each)).max(), last])
+        most_steps, epochs, longest = found.tolist()
+        table, here = table[:, :longest].contiguous(), here[:, :longest].contiguous()
+        row, beside = torch.arange(len(each), device=here.device), torch.arange(batch, device=here.device)
+        step = torch.arange(most_steps, device=here.device)[:, None]
+        first = step % each * batch  # (step, problem) which of the epoch's points a batch begins with
+        left = here.sum(1) - first
+        mask = (beside < left[:, :, None]).to(dtype)
+        epoch = (step // each).clamp(max=epochs - 1)  # of a problem that is through, any
+        begin = (epoch * len(each) + row) * longest + first
+        number = (begin[:, :, None] + beside).clamp_(max=epochs * here.numel() - 1)
+        share = mask / left.clamp(1, batch)[:, :, None]
+        return Deck(table, here, steps, epochs, number, mask, share)
 
 
-def decks(training: Training, per_epoch: Tensor, table: Tensor, here: Tensor) -> list[Deck]:
+def decks(
+    training: Training, batch: int, dtype: torch.dtype, per_epoch: Tensor, table: Tensor, here: Tensor
+) -> list[Deck]:
     """Of problems whose points are `table` (problem, place), where `here`; neighbours that are alike together."""
     here, steps = here & (per_epoch > 0)[:, None], steps_of(training, per_epoch)
     if training.epochs is not None:
-        return [Deck.of(table, here, per_epoch, steps)]
+        return [Deck.of(batch, dtype, table, here, per_epoch, steps)]
     bands = _bands(steps, per_epoch)
     tables = (torch.split(t, bands) for t in (table, here, per_epoch, steps))
-    return [Deck.of(*some) for some in zip(*tables, strict=True)]
+    return [Deck.of(batch, dtype, *some) for some in zip(*tables, strict=True)]
 
 
-def draw(
-    training: Training,
-    batch: int,
-    these: list[Deck],
-    key: Tensor,
-    weight: Tensor | None,
-    dtype: torch.dtype,
-) -> Schedule:
+def draw(shuffle: bool, these: list[Deck], key: Tensor, weight: Tensor | None) -> Schedule:
     """All batches of the problems with these keys, whose points have weights (problem, place), or count alike."""
     sizes = [len(deck.steps) for deck in these]
     weights = [None] * len(these) if weight is None else torch.split(weight, sizes)
     return _joined(
-        [
-            _drawn(training.shuffle, batch, dtype, *each)
-            for each in zip(these, torch.split(key, sizes), weights, strict=True)
-        ]
+        [_drawn(shuffle, *each) for each in zip(these, torch.split(key, sizes), weights, strict=True)]
     )
 
 
@@ -135,24 +142,16 @@ def _joined(parts: list[Schedule]) -> Schedule:
     )
 
 
-def _drawn(
-    shuffle: bool, batch: int, dtype: torch.dtype, deck: Deck, key: Tensor, weight: Tensor | None
-) -> Schedule:
+def _drawn(shuffle: bool, deck: Deck, key: Tensor, weight: Tensor | None) -> Schedule:
     """It asks the host nothing, so that on a GPU it can be recorded."""
-    here, epochs, longest = deck.here, deck.most_epochs, deck.last_place
-    counts, each = here.sum(1), deck.per_epoch.clamp(min=1)
-    row, beside = torch.arange(len(key), device=here.device), torch.arange(batch, device=here.device)
-    order = _order(shuffle, key, epochs, here[:, :longest])
-    step = torch.arange(deck.most_steps, device=here.device)[:, None]
-    first = step % each * batch  # (step, problem) which of the epoch's points a batch begins with
-    left = counts - first
-    mask = (beside < left[:, :, None]).to(dtype)
-    epoch = (step // each).clamp(max=epochs - 1)  # of a problem that is through, any
-    begin = (epoch * len(key) + row) * longest + first
-    number = (begin[:, :, None] + beside).clamp_(max=order.numel() - 1)  # where there is no point, any
-    there = order.take(number).add_((row * here.shape[1])[:, None])
-    each_weight = mask if weight is None else weight.take(there) * mask
-    return Schedule(deck.steps, deck.table.take(there), mask, each_weight / left.clamp(1, batch)[:, :, None])
+    problems, longest = deck.here.shape
+    begin = torch.arange(0, problems * longest, longest, device=key.device)[:, None]
+    there = _order(shuffle, key, deck.epochs, deck.here).take(deck.number).add_(begin)
+    share = deck.share
+    if weight is not None:
+        points = deck.mask.sum(2, keepdim=True).clamp(min=1)
+        share = weight[:, :longest].take(there) * deck.mask / points
+    return Schedule(deck.steps, deck.table.take(there), deck.mask, share)
 
 
 def _order(shuffle: bool, key: Tensor, epochs: int, here: Tensor) -> Tensor:

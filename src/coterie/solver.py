@@ -226,7 +226,7 @@ class _Chunk:
         def drawing() -> Recorded[Schedule]:
             these = self._decks(*self._points())
             # not of self, which has the clients' rows
-            return Recorded(lambda key: draw(training, batch, these, key, None, dtype))
+            return Recorded(lambda key: draw(training.shuffle, these, key, None))
 
         which = (*_drawn_by(training), batch, self.network.needs_two, dtype, lanes, len(key))
         return self.points.remembered("drawing", which, drawing)(key)
@@ -234,7 +234,7 @@ class _Chunk:
     def _drawn(self) -> Schedule:
         table, here = self._points()
         these, weight = self._decks(table, here), self._weights(table, here)
-        return draw(self.training, self.batch, these, self.problems.key, weight, self.network.dtype)
+        return draw(self.training.shuffle, these, self.problems.key, weight)
 
     def _points(self) -> tuple[Tensor, Tensor]:
         """(problem, place) the numbers of the points, and where there is one."""
@@ -245,7 +245,7 @@ class _Chunk:
 
     def _decks(self, table: Tensor, here: Tensor) -> list[Deck]:
         per_epoch = batches_of(self.counts, self.batch, self.network.needs_two)
-        return decks(self.training, per_epoch, table, here)
+        return decks(self.training, self.batch, self.network.dtype, per_epoch, table, here)
 
     def _weights(self, table: Tensor, here: Tensor) -> Tensor | None:
         """(problem, place) a_i over its mean, 0 where there is no point; None: all alike."""
