@@ -253,9 +253,10 @@ class CompiledStep:
 
 
 def _inductor_compile(step: fx.GraphModule, flat: list[Any]) -> Callable[[list[Any]], Sequence[Tensor]]:
-    """Not torch.compile, which would check its inputs at every step, and without what wraps it for autograd.
+    """Not torch.compile, which would check its inputs at every step, and on a CPU without what wraps it for autograd.
 
-    The wrapping takes as long as a small step. What is inside takes the inputs as a list, which it empties.
+    The wrapping takes as long as a small step; on a GPU steps are recorded, and it costs nothing. What is inside takes
+    its inputs as a list, which it empties.
     """
     inside: list[Any] = []
 
@@ -266,7 +267,8 @@ def _inductor_compile(step: fx.GraphModule, flat: list[Any]) -> Callable[[list[A
     with functorch_config.patch(enable_autograd_cache=False):  # which would hand out the whole alone
         whole = compile_fx(step, flat, inner_compile=compile_inside, config_patches=OPTIONS)
     assert callable(whole)
-    return inside[0] if len(inside) == 1 else lambda given: whole(*given)
+    alone = len(inside) == 1 and flat[0].device.type == "cpu"
+    return inside[0] if alone else lambda given: whole(*given)
 
 
 def _products_of(step: fx.GraphModule, device: torch.device) -> Callable[[Tensor, Tensor, Tensor], object]:
