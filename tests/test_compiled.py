@@ -5,7 +5,9 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -14,6 +16,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from coterie import FedAvg, FedEM, Federation, FedProx, FedSPD, Participation, Stage, Training, recorded, run
 from coterie.algorithms.algorithm import Algorithm
+from coterie.compiled import CompiledStep
 from coterie.compiler import Compile, Compiler
 from coterie.factored import leave_factors
 from coterie.federation import Points
@@ -89,6 +92,50 @@ def check_equal(build: Build, training: Training, **more: Tensor) -> None:
 
 def test_plain_descent_with_ragged_clients() -> None:
     check_equal(dense, Training(batch=4, epochs=2))
+
+
+class WithConstants(nn.Module):
+    """Tensors that are neither parameters nor buffers, nor the same at every place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dense = dense()
+        self.scale = torch.linspace(0.5, 2, 30, dtype=torch.float64)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.dense(x * self.scale)
+        return out * torch.tensor([1.0, 2.0, 3.0], dtype=torch.float64)
+
+
+def test_a_model_with_constants() -> None:
+    check_equal(WithConstants, Training(batch=4, epochs=2))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", [1, 5, 128])
+def test_several_steps_in_one_recording(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a GPU, where they are recorded; here they are done again."""
+    replayed: list[int] = []
+    compile_step = CompiledStep._compile
+
+    def do_again(
+        work: Callable[[], None], device: torch.device, pool: Any
+    ) -> tuple[Callable[[], None], None]:
+        work()
+
+        def again() -> None:
+            replayed.append(1)
+            work()
+
+        return again, None
+
+    monkeypatch.setattr("coterie.compiled.record", do_again)
+    monkeypatch.setattr("coterie.compiled.BLOCK", block)
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: None)
+    monkeypatch.setattr(CompiledStep, "_compile", lambda step: step._recorded(partial(compile_step(step), 1)))
+    check_equal(dense, Training(batch=2, epochs=5))
+    # in chunks of three, the longest first, problems take 50, 25 and 5 steps
+    assert len(replayed) == {1: 80, 5: 32, 128: 11}[block]
 
 
 @pytest.mark.slow
@@ -377,6 +424,18 @@ def test_stacked_convolution_has_the_gradients_of_a_convolution(layer: nn.Conv2d
         found.append(torch.autograd.grad((out * by).sum(), [x, layer.weight]))
     for ours, theirs in zip(*found, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
+
+
+def test_what_convolutions_stack_counts_in_training() -> None:
+    model = nn.Sequential(
+        nn.Conv2d(2, 3, 3, padding=1, bias=False), nn.Flatten(), nn.Linear(60, 2, bias=False)
+    )
+    network = Network(lambda: model, LOSSES["classification"], device=torch.device("cpu"))
+    network.prepared = Prepared(network.rows.template, True)
+    network.module = network.prepared.module
+    network.probe(torch.randn(4, 2, 4, 5), torch.tensor([0, 1, 1, 0]))
+    assert network.activations == 40 + 60 + 60 + 2  # a point, and what each layer puts out
+    assert network.training_activations - network.activations == 20 * 2 * 9  # each pixel's windows
 
 
 def test_a_convolution_that_makes_its_weights_is_left_alone() -> None:

@@ -40,6 +40,11 @@ used = [asked.index(node.target) for node in step.graph.nodes if node.target in 
 assert used == [0, 0, 1, 0, 2, 2], used  # thin; along the inner axis; neither; a sum of few rows; of many; of doubles
 for ours, right in zip(step(*given), work(*given)):
     torch.testing.assert_close(ours, right, rtol=1e-4, atol=1e-4)
+
+fixed = torch.randn(2, 10, 70)  # a model's constant, of which a traced step knows no shape
+step = make_fx(lambda d: (fixed.sum(1, True) + d, d.sum(1, True, dtype=torch.float32)))(given[3])
+use_products(step)
+assert not any(node.target is torch.ops.coterie.products.default for node in step.graph.nodes)
 """
 
 

@@ -190,9 +190,12 @@ class CompiledStep:
     def _recorded(self, advance: Callable[[], None]) -> Callable[[int], None]:
         self._recorded_step = advance  # what the model made while it was traced lies in it
         row, runs = self.buffers["all"]["row"], {}
+        pool = (
+            torch.cuda.graph_pool_handle()
+        )  # nothing of one run is read in another, so that they share memory
         for steps in (steps for steps in RUNS if steps <= len(self.buffers["batch"]["key"])):
             row.zero_()
-            runs[steps] = record(partial(_repeat, advance, steps), row.device)[0]
+            runs[steps] = record(partial(_repeat, advance, steps), row.device, pool)[0]
 
         def by(steps: int) -> None:
             for length, run in runs.items():
@@ -260,9 +263,11 @@ def _inductor_compile(step: fx.GraphModule, flat: list[Any]) -> Callable[[list[A
     """
     inside: list[Any] = []
 
-    def compile_inside(*graph: Any, **how: Any) -> Any:
-        inside.append(compile_fx_inner(*graph, **how))
-        return inside[-1]
+    def compile_inside(graph: fx.GraphModule, inputs: Sequence[Any], **how: Any) -> Any:
+        compiled = compile_fx_inner(graph, inputs, **how)
+        if len(inputs) == len(flat):  # a model's constants would come before them
+            inside.append(compiled)
+        return compiled
 
     with functorch_config.patch(enable_autograd_cache=False):  # which would hand out the whole alone
         whole = compile_fx(step, flat, inner_compile=compile_inside, config_patches=OPTIONS)

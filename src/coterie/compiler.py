@@ -123,7 +123,7 @@ class Compiler:
     def _lane_bytes(self, training: Training, batch: int, pulled: bool) -> float:
         """What a step reads and writes of a lane, more or less."""
         rows = 2 + len(training.slots()) + int(pulled)
-        numbers = rows * self.network.rows.width + 2 * batch * self.network.activations
+        numbers = rows * self.network.rows.width + 2 * batch * self.network.training_activations
         return float(numbers * torch.finfo(self.network.dtype).bits // 8)
 
     def _plain_seconds(self, training: Training, batch: int, steps: Sequence[int]) -> float:

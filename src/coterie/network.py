@@ -90,9 +90,8 @@ class Network:
         self.evaluates_together = True  # can clients' own models be evaluated together?
         self.alone_in_evaluation = False  # may points of several clients share an evaluation batch?
         self.needs_two = False  # does a batch of one point fail (batch norm over single values)?
-        self.activations = (
-            self.rows.width
-        )  # numbers a point leaves behind in a forward pass, measured by probe
+        # numbers a point leaves behind in a forward pass, and in one of training; measured by probe
+        self.activations = self.training_activations = self.rows.width
 
     def initial(self, purpose: str) -> Tensor:
         """(width,) a random start; the same on every machine that knows the seed."""
@@ -192,7 +191,8 @@ class Network:
         """Look at the model with a few points: does it fit the data, and can clients be computed together?"""
         x, y = x.to(self.device), y.to(self.device)
         self._check_fit(x, y)
-        self.activations = max(1, _count_activations(self.module, self.pixels.read(x[:1]), self._named()))
+        counts = _count_activations(self.module, self.pixels.read(x[:1]), self._named())
+        self.activations, self.training_activations = (max(1, count) for count in counts)
         self.alone_in_evaluation = not self._points_are_separate(x)
         self.needs_two = self._refuses_one_point(x)
         reason = self._why_not_together(x, y)
@@ -250,7 +250,7 @@ class Network:
             return "more than 1 value per channel" in str(problem)
         return False
 
-    def _why_not_together(self, x: Tensor, y: Tensor) -> str | None:
+    def _why_not_together(self, x: Tensor, y: Tensor, when_not_finite: str | None = None) -> str | None:
         """Take one step both ways, with one client's batch padded; say how they differ, if they do."""
         rows = torch.stack([self.initial("probe 0"), self.initial("probe 1")])
         x2, y2 = torch.stack([x, x]), torch.stack([y, y])
@@ -262,7 +262,7 @@ class Network:
         self.module.train()
         apart = self._one_by_one(rows, x2, y2, weight, mask, key)
         if not all(part.isfinite().all() for part in apart):
-            return None  # nothing to compare: the data is out of the model's range, which a run will say
+            return when_not_finite  # nothing to compare: data out of the model's range, which a run will say
         try:
             together = self._together(rows, x2, y2, weight, mask, key)
         except Exception as problem:
@@ -280,7 +280,7 @@ class Network:
         x, y = (t.double() if t.is_floating_point() else t for t in (x, y))
         try:
             exact = Network(self.build, self.loss, dtype=torch.float64, **self._settings)
-            return exact._why_not_together(x, y) is None
+            return exact._why_not_together(x, y, when_not_finite="it is not finite") is None
         except Exception:  # a model, a loss or a device that knows single precision alone
             return False
 
@@ -291,16 +291,16 @@ class Network:
         )
 
 
-def _count_activations(module: nn.Module, x: Tensor, named: dict[str, Tensor]) -> int:
-    """Numbers that the leaves of a module put out for these points, and what convolutions stack in training."""
-    total = 0
+def _count_activations(module: nn.Module, x: Tensor, named: dict[str, Tensor]) -> tuple[int, int]:
+    """Numbers that the leaves of a module put out for these points, and those with what they stack in training."""
+    total, stacked = x.numel(), 0
 
     def count(layer: nn.Module, _inputs: object, output: object) -> None:
-        nonlocal total
+        nonlocal total, stacked
         tensors = output if isinstance(output, tuple) else (output,)
         total += sum(t.numel() for t in tensors if isinstance(t, Tensor))
         if isinstance(layer, StackedConv2d) and isinstance(output, Tensor):
-            total += layer.windows(output)
+            stacked += layer.windows(output)
 
     hooks = [m.register_forward_hook(count) for m in module.modules() if not list(m.children())]
     module.eval()
@@ -308,4 +308,4 @@ def _count_activations(module: nn.Module, x: Tensor, named: dict[str, Tensor]) -
         functional_call(module, named, (x,))
     for hook in hooks:
         hook.remove()
-    return total + x.numel()
+    return total, total + stacked

@@ -141,9 +141,11 @@ def add_products(to: Tensor, left: Tensor, right: Tensor) -> None:
 def use_products(step: fx.GraphModule) -> None:
     """Let a traced step have its products made here, those that are faster so."""
     for node in step.graph.nodes:
+        if any("tensor_meta" not in value.meta for value in node.all_input_nodes):  # a constant of the model
+            continue
         if node.target is torch.ops.aten.bmm.default and _is_faster(*node.args):
             node.target = torch.ops.coterie.products.default
-        elif node.target is torch.ops.aten.sum.dim_IntList and _adds_rows(*node.args):
+        elif node.target is torch.ops.aten.sum.dim_IntList and not node.kwargs and _adds_rows(*node.args):
             _multiply_by_ones(node, *node.args[:1])
     step.recompile()
 

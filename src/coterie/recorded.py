@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
@@ -11,9 +11,10 @@ from torch import Tensor
 T = TypeVar("T")
 
 
-def record(work: Callable[[], T], device: torch.device) -> tuple[Callable[[], None], T]:
+def record(work: Callable[[], T], device: torch.device, pool: Any = None) -> tuple[Callable[[], None], T]:
     """How to do it again, and what it returned, whose numbers are those of the last time.
 
+    `pool` is torch's handle of memory that recordings may share, if none is replayed while another is at work.
     A graph keeps addresses only: whoever replays it must keep what lies there. The work is done once before it is
     recorded, so that what is made at its first time is not in the graph.
     """
@@ -25,7 +26,7 @@ def record(work: Callable[[], T], device: torch.device) -> tuple[Callable[[], No
             work()
         here.wait_stream(side)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=side):
+        with torch.cuda.graph(graph, pool=pool, stream=side):
             made = work()
         return graph.replay, made
 

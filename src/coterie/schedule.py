@@ -21,7 +21,7 @@ _PLACE_BITS = 24  # of a sorted number, so that it carries its place with it
 
 @dataclass(frozen=True)
 class Schedule:
-    """Batches, step axis first. `steps` (problem,) says how many of them are the problem's own."""
+    """Batches, step axis first, not to be written to. `steps` (problem,) says how many are the problem's own."""
 
     steps: Tensor
     at: Tensor  # (step, problem, batch) the number of a point; any, where there is none

@@ -186,7 +186,7 @@ def chunk_size(network: Network, training: Training, most_points: int) -> int:
     if network.chunk is not None:
         return network.chunk
     batch = min(training.batch or most_points, most_points)
-    numbers = (6 + len(training.slots())) * network.rows.width + 4 * batch * network.activations
+    numbers = (6 + len(training.slots())) * network.rows.width + 4 * batch * network.training_activations
     each = numbers * torch.finfo(network.dtype).bits // 8 + table_bytes(training, batch, most_points)
     return max(1, network.memory_budget() // each)
 
