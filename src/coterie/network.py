@@ -250,7 +250,7 @@ class Network:
             return "more than 1 value per channel" in str(problem)
         return False
 
-    def _why_not_together(self, x: Tensor, y: Tensor, when_not_finite: str | None = None) -> str | None:
+    def _why_not_together(self, x: Tensor, y: Tensor) -> str | None:
         """Take one step both ways, with one client's batch padded; say how they differ, if they do."""
         rows = torch.stack([self.initial("probe 0"), self.initial("probe 1")])
         x2, y2 = torch.stack([x, x]), torch.stack([y, y])
@@ -262,7 +262,7 @@ class Network:
         self.module.train()
         apart = self._one_by_one(rows, x2, y2, weight, mask, key)
         if not all(part.isfinite().all() for part in apart):
-            return when_not_finite  # nothing to compare: data out of the model's range, which a run will say
+            return None  # nothing to compare: the data is out of the model's range, which a run will say
         try:
             together = self._together(rows, x2, y2, weight, mask, key)
         except Exception as problem:
@@ -280,7 +280,7 @@ class Network:
         x, y = (t.double() if t.is_floating_point() else t for t in (x, y))
         try:
             exact = Network(self.build, self.loss, dtype=torch.float64, **self._settings)
-            return exact._why_not_together(x, y, when_not_finite="it is not finite") is None
+            return exact._why_not_together(x, y) is None
         except Exception:  # a model, a loss or a device that knows single precision alone
             return False
 
