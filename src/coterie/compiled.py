@@ -190,9 +190,7 @@ class CompiledStep:
     def _recorded(self, advance: Callable[[], None]) -> Callable[[int], None]:
         self._recorded_step = advance  # what the model made while it was traced lies in it
         row, runs = self.buffers["all"]["row"], {}
-        pool = (
-            torch.cuda.graph_pool_handle()
-        )  # nothing of one run is read in another, so that they share memory
+        pool = torch.cuda.graph_pool_handle()  # they share memory: nothing of one is read in another
         for steps in (steps for steps in RUNS if steps <= len(self.buffers["batch"]["key"])):
             row.zero_()
             runs[steps] = record(partial(_repeat, advance, steps), row.device, pool)[0]
