@@ -28,9 +28,9 @@ from coterie.data import regressions
 from coterie.federation import Points
 from coterie.memory import give_back
 from coterie.models import build
+from coterie.pace import Pace
 
 GIB = 8
-EVERY = 10  # rounds from one evaluation to the next, as by default
 ALGORITHMS: dict[str, Any] = {
     "FedAvg": FedAvg(),
     "IFCA": IFCA(2),
@@ -90,7 +90,7 @@ def measure(case: str, algorithm: str, place: str, part: float, clients: int, de
     """One run, in this process."""
     give_back()  # as the command line does
     model, data = problem(case, clients)
-    rounds = 3 if case == "mlp" and clients > 1000 else 6
+    every = 2 if case == "mlp" and clients > 1000 else 3
     # the optimizer's memory of every client is kept, where there is one
     training = Training(rate=0.01, batch=10, epochs=1, momentum=0.9 * (case == "cnn"), keep=case == "cnn")
     with tempfile.TemporaryDirectory() as folder:
@@ -99,17 +99,17 @@ def measure(case: str, algorithm: str, place: str, part: float, clients: int, de
             model,
             data,
             ALGORITHMS[algorithm],
-            rounds=rounds,
+            rounds=2 * every,
             training=training,
             topology=PLACES[place],
             participation=Participation(fraction=part),
             start="random",
             device=device,
-            evaluate_every=rounds,
+            evaluate_every=every,
             out=Path(folder) / "run",
         )
         whole = time.perf_counter() - began
-    found = shares(run.records)
+    found = shares(run.records, clients, every)
     found["seconds_before_and_after"] = round(whole - sum(r["seconds"] for r in run.records), 3)
     found["peak_mib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
     if device == "cuda":
@@ -117,18 +117,26 @@ def measure(case: str, algorithm: str, place: str, part: float, clients: int, de
     return found
 
 
-def shares(records: list[dict[str, Any]]) -> dict[str, float]:
-    """Medians without the first round, which draws the graph; the last round alone was evaluated."""
+def shares(records: list[dict[str, Any]], clients: int, every: int) -> dict[str, float]:
+    """Medians without the first round, which draws the graph; of the two evaluations the last keeps the models too."""
     training = median(r["seconds"] - r["seconds_evaluating"] for r in records[1:])
-    meters = median(r["seconds_evaluating"] for r in records[1:-1])
-    evaluation = records[-1]["seconds_evaluating"]
-    looking = ((EVERY - 1) * meters + evaluation) / EVERY
+    meters = median(r["seconds_evaluating"] for r in records[1:] if (r["round"] + 1) % every)
+    evaluation = records[every - 1]["seconds_evaluating"]
+    rounds = rounds_between(clients, int(median(r["told"] for r in records)))
+    looking = ((rounds - 1) * meters + evaluation) / rounds
     return {
         "seconds_round": round(training, 4),
         "seconds_meters": round(meters, 4),
         "seconds_evaluation": round(evaluation, 4),
+        "rounds_between_evaluations": rounds,
         "looking_over_round": round(looking / training, 3),
     }
+
+
+def rounds_between(clients: int, told: int) -> int:
+    """From one evaluation to the next, as by default."""
+    pace = Pace("auto", clients)
+    return 1 + sum(1 for _ in iter(lambda: pace.is_due(told), True))
 
 
 def apart(*what: Any) -> dict[str, Any]:

@@ -100,21 +100,23 @@ def test_clustering_objective_by_hand() -> None:
 def test_clusterability_by_hand() -> None:
     """Cluster 0: mean gradient (2, 0) with weights 3 and 1, so 2/2 for the lighter; cluster 1: one alone, 0."""
     gradients = numbers([2, 1], [2, -3], [5, 5])
-    found = meters.clusterability(gradients, torch.tensor([0, 0, 1]), torch.tensor([3, 1, 1]), 3)
+    blocks = [(slice(0, 1), gradients[:1]), (slice(1, 3), gradients[1:])]
+    found = meters.clusterability(lambda: blocks, torch.tensor([0, 0, 1]), torch.tensor([3, 1, 1]), 3)
     assert found[:2].tolist() == [3 / 2, 0]
     assert found[2].isnan()
 
 
 def test_clients_with_the_same_gradient_are_perfectly_clusterable() -> None:
-    same = numbers([1, 2], [1, 2], [1, 2])
-    found = meters.clusterability(same, torch.zeros(3, dtype=torch.long), torch.tensor([1, 2, 4]), 1)
+    same = [(slice(0, 3), numbers([1, 2], [1, 2], [1, 2]))]
+    found = meters.clusterability(lambda: same, torch.zeros(3, dtype=torch.long), torch.tensor([1, 2, 4]), 1)
     assert found.tolist() == pytest.approx([0], abs=1e-15)
 
 
 def test_a_cohorts_gradient_is_that_of_the_mean_loss() -> None:
     """d/dw of the mean of (w − y)²: 2(w − mean y)."""
     cohort = one_number_cohort(([1, 1, 1], [0, 3, 6]), ([1], [5]))
-    found = cohort.gradients(numbers([1], [1]))
+    ((some, found),) = cohort.gradients(numbers([1], [1]))
+    assert some == slice(0, 2)
     assert found[:, 0].tolist() == pytest.approx([2 * (1 - 3), 2 * (1 - 5)])
 
 
@@ -303,9 +305,9 @@ def test_rows_of_soft_methods_belong_to_the_cluster_they_were_trained_for() -> N
 
 def test_no_gradient_is_no_reading() -> None:
     """All clients at the best place for them: the mean gradient is 0, and so B is 0/0."""
-    assert (
-        meters.clusterability(numbers([0], [0]), torch.tensor([0, 0]), torch.tensor([1, 1]), 1).isnan().all()
-    )
+    flat = [(slice(0, 2), numbers([0], [0]))]
+    found = meters.clusterability(lambda: flat, torch.tensor([0, 0]), torch.tensor([1, 1]), 1)
+    assert found.isnan().all()
     points = torch.zeros(4, 4), torch.zeros(4)
     run = coterie.run(linear, [points, points], FedAvg(), rounds=1, training=TRAINING)
     assert run.summary["meters"]["clusterability"] is None

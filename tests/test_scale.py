@@ -30,10 +30,11 @@ from coterie import (
     shelf,
 )
 from coterie.client_memory import Memory
-from coterie.cohort import Personal
+from coterie.cohort import Cohort, Personal
 from coterie.data import regressions
 from coterie.federation import Federation
 from coterie.looks import Models, Result
+from coterie.results import Record
 from coterie.simulate import Simulation
 from coterie.store import pieces, read_tensors
 from coterie.topology import Topology
@@ -230,11 +231,63 @@ def test_tables_are_put_away_while_clients_are_gone_through(
     run.network.chunk = 2
     calls: list[int] = []
     monkeypatch.setattr(shelf, "put_away", lambda: calls.append(len(calls)))
-    cohort.gradients(rows)
+    list(cohort.gradients(rows))
     assert calls
     calls.clear()
     cohort.score(Personal.single(rows))
     assert calls
+
+
+@pytest.mark.parametrize("few", [True, False])
+def test_gradients_are_made_anew_where_they_would_not_be_in_memory(
+    data: Federation, few: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """WeCFL's B is the same, whether they are kept or not."""
+    made: list[slice] = []
+    whole = Cohort.gradients
+
+    def counted(cohort: Cohort, rows: Tensor) -> Iterator[tuple[slice, Tensor]]:
+        for some, each in whole(cohort, rows):
+            made.append(some)
+            yield some, each
+
+    how: dict[str, Any] = {"rounds": 2, "start": "random", "chunk": 5, "dtype": torch.float64}
+    kept = coterie.run(linear, data, IFCA(2), **how)
+    if few:
+        monkeypatch.setattr(shelf, "budget", lambda device: 400)
+    monkeypatch.setattr(Cohort, "gradients", counted)
+    run = coterie.run(linear, data, IFCA(2), **how)
+    assert len(made) == (2 if few else 1) * len(set(map(str, made)))
+    assert run.summary["meters"]["clusterability"] == pytest.approx(kept.summary["meters"]["clusterability"])
+
+
+def evaluated(run: coterie.Run) -> list[int]:
+    return [record["round"] + 1 for record in run.records if "test_loss" in record]
+
+
+def test_models_are_evaluated_less_often_where_few_train(data: Federation) -> None:
+    """One of 24 clients in a round: half of them have trained after 12 rounds."""
+    few = Participation(fraction=1 / 24)
+    assert evaluated(coterie.run(linear, data, FedAvg(), rounds=30, participation=few)) == [12, 24, 30]
+    assert evaluated(coterie.run(linear, data, FedAvg(), rounds=25)) == [10, 20, 25]
+    seldom = coterie.run(linear, data, FedAvg(), rounds=25, participation=few, evaluate_every=10)
+    assert evaluated(seldom) == [10, 20, 25]
+    assert evaluated(coterie.run(linear, data, FedAvg(), rounds=12, evaluate_every=0)) == []
+
+
+def test_a_resumed_run_is_evaluated_in_the_same_rounds(data: Federation, tmp_path: Path) -> None:
+    def stop(record: Record, rounds: int) -> None:
+        if record["round"] == 6:
+            raise KeyboardInterrupt
+
+    how: dict[str, Any] = {
+        "rounds": 15,
+        "participation": Participation(fraction=1 / 24),
+        "out": tmp_path / "run",
+    }
+    with pytest.raises(KeyboardInterrupt):
+        coterie.run(linear, data, FedAvg(), watch=stop, **how)
+    assert evaluated(coterie.run(linear, data, FedAvg(), resume=True, **how)) == [12, 15]
 
 
 def test_time_spent_evaluating_is_told(data: Federation) -> None:

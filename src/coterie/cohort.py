@@ -270,18 +270,19 @@ class Cohort:
         counts.index_add_(0, self.points.owner, functional.one_hot(label, clusters).to(counts.dtype))
         return counts / self.sizes[:, None]
 
-    def gradients(self, rows: Tensor) -> Tensor:
-        """(client, parameter) the gradient of each client's mean loss at its row (client, width), as in training."""
+    def gradients(self, rows: Tensor) -> Iterator[tuple[slice, Tensor]]:
+        """Some clients, and the gradients (client, parameter) of their mean losses at their rows, as in training.
+
+        One client's is as large as its row, so they are not kept.
+        """
         whole = replace(self.training, batch=None)
         at_once = chunk_size(self.network, whole, int(self.sizes.max()))
-        found = shelf.table((len(self), self.network.rows.n_parameters), rows.dtype, rows.device)
         position, keys = torch.arange(len(self), device=self.at.device), self.key("gradient")
         for some in self._blocks(len(self), at_once):
             table, here = padded(self.points, position[some])
             mask = here.to(self.network.dtype)
             x, y, weight = self.points.inputs(table), self.points.y[table], mask / mask.sum(1, keepdim=True)
-            found[some] = self.network.gradients(rows[some], x, y, weight, mask, keys[some])[0]
-        return found
+            yield some, self.network.gradients(rows[some], x, y, weight, mask, keys[some])[0]
 
     def score(self, personal: Personal, points: Points | None = None) -> Scores:
         """Loss, accuracy and macro-F1 of each client's model, on its own or on given points."""
@@ -325,7 +326,9 @@ class Cohort:
             clients = with_points[some]
             table, here = padded(self.points, clients)
             x, y = self.points.inputs(table), self.points.y[table]
-            results.append(vmap(what)(rows.index_select(0, clients), x, y)[here])
+            all_have = len(with_points) == len(rows)
+            theirs = rows[some] if all_have else rows.index_select(0, clients)
+            results.append(vmap(what)(theirs, x, y)[here])
         return torch.cat(results)
 
     def _blocks(self, clients: int, at_once: int) -> Iterator[slice]:

@@ -36,6 +36,7 @@ from coterie.methods import (
     spelled_method,
     stages_of,
 )
+from coterie.pace import Every
 from coterie.results import Run
 from coterie.rows import Build
 from coterie.run import run
@@ -56,7 +57,7 @@ Seed = Annotated[int, Field(ge=0, lt=2**63)]
 class _File(MethodTable):
     name: str | None = None
     seed: Seed = 0
-    evaluate_every: Count = 10
+    evaluate_every: Count | Literal["auto"] = "auto"
     checkpoint_every: Annotated[int, Field(ge=1)] = 10
     dtype: Literal["float32", "float64"] = "float32"
     device: Literal["auto", "cpu", "cuda"] = "auto"
@@ -75,7 +76,7 @@ class Experiment:
 
     name: str
     seed: int
-    evaluate_every: int
+    evaluate_every: Every
     checkpoint_every: int
     dtype: str
     device: str

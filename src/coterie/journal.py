@@ -16,6 +16,7 @@ from coterie.interrupt import WholeRounds
 from coterie.looks import Look, Result
 from coterie.observer import Observer, last
 from coterie.onboarding import Recipe, own_fit
+from coterie.pace import Every, Pace
 from coterie.results import Record, Run
 from coterie.simulate import Simulation
 from coterie.store import Store
@@ -31,10 +32,10 @@ class Journal:
     """Plays a simulation and writes down what happens."""
 
     def __init__(
-        self, simulation: Simulation, store: Store | None, evaluate_every: int, checkpoint_every: int
+        self, simulation: Simulation, store: Store | None, evaluate_every: Every, checkpoint_every: int
     ):
         self.simulation, self.store = simulation, store
-        self.evaluate_every, self.checkpoint_every = evaluate_every, checkpoint_every
+        self.pace, self.checkpoint_every = Pace(evaluate_every, len(simulation.data)), checkpoint_every
         self.records: list[Record] = []
         self.observer = Observer(simulation)
         self._last: Result | None = None  # how things stand after the last round
@@ -55,6 +56,8 @@ class Journal:
             self.simulation.load(*saved)
         played = self.simulation.course.played
         self.records = world.by_first(lambda: store.keep_records(played))
+        for record in self.records:
+            self.pace.is_due(record["told"])
 
     def play_all(self, watch: Watch | None = None) -> None:
         """The rounds to come; Ctrl-C ends them after a whole round, with a checkpoint."""
@@ -88,7 +91,7 @@ class Journal:
         trained = time.perf_counter()
         columns: dict[str, Tensor] = {}
         _note(record, columns, self.observer.each_round(told))
-        if self.evaluate_every and (done % self.evaluate_every == 0 or simulation.done):
+        if self.pace.is_due(len(told)) or (self.pace.every and simulation.done):
             columns.update(self._evaluate(record, told))
         self._warn_if_diverged(record)
         record.update(simulation.traffic.named())

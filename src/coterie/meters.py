@@ -7,7 +7,8 @@ has nan for a cluster with nobody in it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import reduce
 
 import numpy as np
 import torch
@@ -23,6 +24,9 @@ DENSE = 500  # clients up to which all eigenvalues of a graph are computed
 RESTARTS = 100  # of Lanczos iterations for the others; a graph so slow to mix is left without the number
 
 Over = Callable[[Tensor], Tensor]  # from a process's part to that of all; see World.add and World.most
+Blocks = Callable[
+    [], Iterable[tuple[slice, Tensor]]
+]  # clients' rows, some at a time, as often as they are asked for
 
 
 def alone(part: Tensor) -> Tensor:
@@ -93,7 +97,7 @@ def over_clusters(values: Tensor, label: Tensor, weight: Tensor) -> float:
 
 
 def clusterability(
-    gradients: Tensor, label: Tensor, weight: Tensor, clusters: int, add: Over = alone, most: Over = alone
+    gradients: Blocks, label: Tensor, weight: Tensor, clusters: int, add: Over = alone, most: Over = alone
 ) -> Tensor:
     """(cluster,) B of WeCFL, Definition 6.4: the largest ‖ḡ_k − g_i‖ / ‖ḡ_k‖ of a client of the cluster.
 
@@ -101,17 +105,13 @@ def clusterability(
     """
     share = one_hot(label, clusters).double() * weight.double()[:, None]
     total = add(share.sum(0))
-    share = (share / torch.where(total > 0, total, 1)).to(gradients.dtype)
-    middle = gradients.new_zeros(clusters, gradients.shape[1])
-    for some in blocks(len(gradients), gradients[:1].nbytes, gradients.device):
-        middle += share[some].T @ gradients[some]
-    middle = add(middle)
-    apart = gradients.new_empty(len(gradients))
-    for some in row_blocks(gradients):
-        apart[some] = (middle[label[some]] - gradients[some]).norm(dim=1)
-    furthest = apart.new_full((clusters,), -1.0).scatter_reduce(
-        0, label, apart, "amax"
-    )  # -1: below any distance
+    share /= torch.where(total > 0, total, 1)
+    parts = (share[some].T.to(each.dtype) @ each for some, each in gradients())
+    middle = add(reduce(torch.add, parts))
+    furthest = middle.new_full((clusters,), -1.0)  # below any distance
+    for some, each in gradients():
+        apart = (middle[label[some]] - each).norm(dim=1)
+        furthest.scatter_reduce_(0, label[some], apart, "amax")
     found = most(furthest.double()) / middle.norm(dim=1).double()
     return torch.where(total > 0, found, torch.nan)
 

@@ -170,8 +170,8 @@ class Observer:
                 losses[own[some]] = members.means(members.losses(centers[:, cluster : cluster + 1]))[:, 0]
         return clients.of_all(losses)
 
-    def _gradients(self, told: Mail) -> Tensor | None:
-        """(letter, parameter) ∇l(ω_i, D_i) at the rows told that are here, where points are enough for one."""
+    def _gradients(self, told: Mail) -> meters.Blocks | None:
+        """∇l(ω_i, D_i) (letter, parameter) at the rows told that are here, where points are enough for one."""
         if "row" not in told.fields or not len(told):
             return None
         simulation = self.simulation
@@ -179,8 +179,13 @@ class Observer:
             return None
         _, rows = told.held("row")
         if not len(rows):
-            return rows[:, : simulation.state.rows.n_parameters]
-        return simulation.clients.of_these(told).when(simulation.state.moment).gradients(rows)
+            none = [(slice(0, 0), rows[:, : simulation.state.rows.n_parameters])]
+            return lambda: none
+        clients = simulation.clients.of_these(told).when(simulation.state.moment)
+        if rows.nbytes > shelf.budget(rows.device):
+            return lambda: clients.gradients(rows)  # twice, which is faster than to have them on a disk
+        found = list(clients.gradients(rows))
+        return lambda: found
 
     def _cohort(self) -> Cohort:
         return self.simulation.clients.cohort.when(self.simulation.state.moment)

@@ -22,6 +22,7 @@ from coterie.journal import Journal, Watch
 from coterie.looks import Result
 from coterie.network import LOSSES, Loss
 from coterie.onboarding import Recipe
+from coterie.pace import Every
 from coterie.participation import Participation
 from coterie.privacy import Privacy
 from coterie.results import Run
@@ -135,7 +136,7 @@ def run(
     chunk: int | None = None,
     compile: Compile = "auto",
     tf32: bool = False,
-    evaluate_every: int = 10,
+    evaluate_every: Every = "auto",
     checkpoint_every: int = 10,
     watch: Watch | None = None,
     experiment: str | None = None,
@@ -148,7 +149,8 @@ def run(
     own choice. With stages, all that comes after `algorithm` up to `start` is theirs. With `out` the run is kept in
     that folder, with `experiment`, the TOML that describes it, where there is one; `resume` goes on with what lies
     there. `compile` says whether training steps are compiled: "auto" does so where the work ahead pays for it.
-    `tf32` lets a GPU multiply matrices faster and less exactly.
+    `tf32` lets a GPU multiply matrices faster and less exactly. Models are evaluated each `evaluate_every` rounds; at
+    "auto" that is 10, or more where few clients train in a round.
     """
     stages = as_stages(algorithm, rounds, training, topology, participation, privacy, start)
     _check(seed, dtype, evaluate_every, checkpoint_every, compile)
@@ -173,11 +175,13 @@ def run(
 
 
 def _check(
-    seed: int, dtype: torch.dtype, evaluate_every: int, checkpoint_every: int, compile: object
+    seed: int, dtype: torch.dtype, evaluate_every: Every, checkpoint_every: int, compile: object
 ) -> None:
     require(fits(seed, int) and 0 <= seed < 2**63, "seed", seed, "a whole number from 0")
     require(dtype in (torch.float32, torch.float64), "dtype", dtype, "torch.float32 or torch.float64")
-    require(evaluate_every >= 0, "evaluate_every", evaluate_every, "0 (only at the end) or more")
+    if evaluate_every != "auto":
+        known = fits(evaluate_every, int) and evaluate_every >= 0
+        require(known, "evaluate_every", evaluate_every, "'auto', 0 (only at the end) or more")
     require(compile == "auto" or isinstance(compile, bool), "compile", compile, "'auto', true or false")
     require(checkpoint_every >= 1, "checkpoint_every", checkpoint_every, "1 or more")
 
