@@ -37,6 +37,9 @@ OPTIONS: dict[str, Any] = {  # of Inductor
     # is the usual number for GPUs; some versions have a larger one for CPUs, which took three times as long to compile.
     "realize_opcount_threshold": 30,
 }
+ON_GPU = {  # a picture that was pooled is read by every window it is in: as a rule all four numbers would be each time
+    "realize_reads_threshold": 3,
+}
 
 Buffers = dict[str, dict[str, Tensor]]  # group, name: lane axis first
 
@@ -268,7 +271,8 @@ def _inductor_compile(step: fx.GraphModule, flat: list[Any]) -> Callable[[list[A
         return compiled
 
     with functorch_config.patch(enable_autograd_cache=False):  # which would hand out the whole alone
-        whole = compile_fx(step, flat, inner_compile=compile_inside, config_patches=OPTIONS)
+        options = {**OPTIONS, **ON_GPU} if flat[0].device.type == "cuda" else OPTIONS
+        whole = compile_fx(step, flat, inner_compile=compile_inside, config_patches=options)
     assert callable(whole)
     alone = len(inside) == 1 and flat[0].device.type == "cpu"
     return inside[0] if alone else lambda given: whole(*given)

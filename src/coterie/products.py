@@ -8,6 +8,8 @@ benchmarks/products.py. Imported only where there is a GPU, for it needs Triton.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 import triton
 import triton.language as tl
@@ -77,7 +79,7 @@ def _shape(rows: int, columns: int, inner: int) -> tuple[int, int, int, int, int
         return 32, 128, short, 4, 1
     if rows <= 32:
         return 32, 32, 32, 2, 4
-    return 64, 64, 32, 4, 3
+    return (128, 64, 32, 8, 3) if rows >= 128 and inner > 64 else (64, 64, 32, 4, 3)
 
 
 def _parts(lanes: int, rows: int, columns: int, inner: int) -> int:
@@ -95,8 +97,29 @@ def _is_wide(values: Tensor) -> bool:
     )
 
 
+def _as_read(left: Tensor, right: Tensor, out: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The same product, turned where only the left matrices lie along the inner axis; of neither, the smaller is copied.
+
+    Tensor cores read what is on the right from shared memory, in tf32 only along the inner axis; what is on the left
+    goes through registers, which may lie either way.
+    """
+    if _is_thin(left.shape) or right.stride(1) == 1:
+        return left, right, out
+    if left.stride(2) != 1:
+        if left[0].numel() > right[0].numel():
+            return left, right.mT.contiguous().mT, out
+        left = left.contiguous()
+    return right.mT, left.mT, out.mT
+
+
+def _is_thin(shape: Sequence[int]) -> bool:
+    """Of the left matrices."""
+    return shape[1] <= THIN or shape[2] <= SHORT
+
+
 def _multiply(left: Tensor, right: Tensor, out: Tensor, parts: int = 1, add: bool = False) -> None:
     """Into out (lane, row, column), or with several parts (lane and part, row, column)."""
+    left, right, out = _as_read(left, right, out)
     lanes, rows, inner = left.shape
     columns = right.shape[2]
     block_rows, block_columns, block_inner, warps, stages = _shape(rows, columns, inner)
@@ -143,7 +166,7 @@ def use_products(step: fx.GraphModule) -> None:
     for node in step.graph.nodes:
         if any("tensor_meta" not in value.meta for value in node.all_input_nodes):  # a constant of the model
             continue
-        if node.target is torch.ops.aten.bmm.default and _is_faster(*node.args):
+        if node.target is torch.ops.aten.bmm.default and _is_faster(*node.args[:1]):
             node.target = torch.ops.coterie.products.default
         elif node.target is torch.ops.aten.sum.dim_IntList and not node.kwargs and _adds_rows(*node.args):
             _multiply_by_ones(node, *node.args[:1])
@@ -165,17 +188,12 @@ def _multiply_by_ones(node: fx.Node, values: fx.Node) -> None:
     node.target, node.args = torch.ops.coterie.products.default, (ones, values)
 
 
-def _is_faster(left: fx.Node, right: fx.Node) -> bool:
-    """Thin ones are; others where they lie along the inner axis, as tensor cores read tf32.
-
-    cuBLAS itself uses tensor cores for those others where tf32 will do.
-    """
-    a, b = left.meta["tensor_meta"], right.meta["tensor_meta"]
-    if a.dtype != torch.float32:
+def _is_faster(left: fx.Node) -> bool:
+    """Thin ones are, and others that are read four numbers at a time; for these cuBLAS, where tf32 will do, is as fast."""
+    it = left.meta["tensor_meta"]
+    if it.dtype != torch.float32:
         return False
-    along = a.stride[2] == b.stride[1] == 1
-    thin = a.shape[1] <= THIN or a.shape[2] <= SHORT
-    return bool(thin or (along and not torch.backends.cuda.matmul.allow_tf32))
+    return _is_thin(it.shape) or not (it.shape[2] % 4 or torch.backends.cuda.matmul.allow_tf32)
 
 
 def are_possible(device: torch.device) -> bool:
