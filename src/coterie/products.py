@@ -98,7 +98,7 @@ def _is_wide(values: Tensor) -> bool:
 
 
 def _as_read(left: Tensor, right: Tensor, out: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The same product, turned where only the left matrices lie along the inner axis; of neither, the smaller is copied.
+    """The same product, turned where only the left ones lie along the inner axis; if none do, the smaller are copied.
 
     Tensor cores read what is on the right from shared memory, in tf32 only along the inner axis; what is on the left
     goes through registers, which may lie either way.
@@ -189,7 +189,7 @@ def _multiply_by_ones(node: fx.Node, values: fx.Node) -> None:
 
 
 def _is_faster(left: fx.Node) -> bool:
-    """Thin ones are, and others that are read four numbers at a time; for these cuBLAS, where tf32 will do, is as fast."""
+    """Thin ones are, and others that are read four numbers at a time, unless tf32 will do: cuBLAS is good at that."""
     it = left.meta["tensor_meta"]
     if it.dtype != torch.float32:
         return False
