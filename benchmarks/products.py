@@ -25,6 +25,8 @@ SHAPES = {
     "MLP, gradient of the weights": (200, 784, 10, False, False),
     "convolution 1, forward": (32, 5760, 25, True, False),
     "convolution 1, gradient of the weights": (32, 25, 5760, True, True),
+    "convolution 2, forward": (64, 640, 800, True, False),
+    "convolution 2, backward": (800, 640, 64, False, False),
     "convolution 2, gradient of the weights": (64, 800, 640, True, True),
     "dense layer of the CNN, forward": (10, 512, 1024, True, True),
     "dense layer of the CNN, backward": (10, 1024, 512, True, False),

@@ -63,8 +63,8 @@ KEYS = {  # in this order; an empty meaning is that of the source
     '`"rounds"` if nothing is said',
     "tries": "of a first stage: it is played from so many random starts, and the one of least training loss is kept; "
     "1 if nothing is said",
-    "evaluate_every": "rounds between scores on held-out points; `auto`: 10, or [more where few clients train in a "
-    "round](scale.md); 0: none until the summary at the end",
+    "evaluate_every": "rounds between scores on held-out points; `auto`: 10, or [up to 100 where few clients train "
+    "in a round](scale.md#what-looking-costs); 0: none until the summary at the end",
     "checkpoint_every": "rounds between checkpoints",
     "dtype": "of the numbers computed with",
     "device": "`auto`: CUDA where there is one",

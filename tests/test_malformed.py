@@ -52,7 +52,10 @@ CASES = [
     Case("negative seed", {"seed": -3}, ("seed is -3", "from 0")),
     Case("huge seed", {"seed": 2**63}, ("seed is 9223372036854775808", "below 9223372036854775808")),
     Case("no checkpoints", {"checkpoint_every": 0}, ("checkpoint_every is 0", "from 1")),
-    Case("negative evaluation", {"evaluate_every": -1}, ("evaluate_every is -1", "from 0")),
+    Case("negative evaluation", {"evaluate_every": -1}, ("evaluate_every is -1", "from 0", "'auto'")),
+    Case(
+        "evaluation in words", {"evaluate_every": "often"}, ("evaluate_every is 'often'", "from 0", "'auto'")
+    ),
     Case("rate 0", {"training.rate": 0}, ("training.rate is 0", "above 0")),
     Case("batch 0", {"training.batch": 0}, ("training.batch is 0", "1 or more")),
     Case("momentum 1", {"training.momentum": 1}, ("training.momentum is 1", "below 1")),

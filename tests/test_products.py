@@ -16,6 +16,7 @@ from coterie.products import _parts, add_products, products, use_products
 
 g = torch.Generator().manual_seed(0)
 SHAPES = [(10, 200, 784, 0, 1), (200, 300, 10, 1, 0), (32, 576, 25, 0, 0), (40, 60, 1600, 0, 1), (5, 1, 3, 1, 1)]
+SHAPES += [(130, 70, 96, 0, 1), (70, 130, 96, 0, 0)]  # in large blocks
 SHAPES += [(40, 60, 1600, 0, 0), (40, 90, 50, 1, 0), (90, 40, 50, 1, 0), (90, 40, 50, 1, 1)]  # turned or copied
 for rows, columns, inner, left_turned, right_turned in SHAPES:
     a = torch.randn(3, inner, rows, generator=g).mT if left_turned else torch.randn(3, rows, inner, generator=g)

@@ -34,6 +34,7 @@ from coterie.cohort import Cohort, Personal
 from coterie.data import regressions
 from coterie.federation import Federation
 from coterie.looks import Models, Result
+from coterie.pace import Pace
 from coterie.results import Record
 from coterie.simulate import Simulation
 from coterie.store import pieces, read_tensors
@@ -266,13 +267,18 @@ def evaluated(run: coterie.Run) -> list[int]:
 
 
 def test_models_are_evaluated_less_often_where_few_train(data: Federation) -> None:
-    """One of 24 clients in a round: half of them have trained after 12 rounds."""
+    """One of 24 clients in a round: half as many letters as clients have been told after 12 rounds."""
     few = Participation(fraction=1 / 24)
     assert evaluated(coterie.run(linear, data, FedAvg(), rounds=30, participation=few)) == [12, 24, 30]
     assert evaluated(coterie.run(linear, data, FedAvg(), rounds=25)) == [10, 20, 25]
     seldom = coterie.run(linear, data, FedAvg(), rounds=25, participation=few, evaluate_every=10)
     assert evaluated(seldom) == [10, 20, 25]
     assert evaluated(coterie.run(linear, data, FedAvg(), rounds=12, evaluate_every=0)) == []
+
+
+def test_where_hardly_anyone_trains_models_are_evaluated_all_the_same() -> None:
+    pace = Pace("auto", 10_000)
+    assert [n for n in range(1, 301) if pace.played(3)] == [100, 200, 300]
 
 
 def test_a_resumed_run_is_evaluated_in_the_same_rounds(data: Federation, tmp_path: Path) -> None:

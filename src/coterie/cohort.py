@@ -273,7 +273,7 @@ class Cohort:
     def gradients(self, rows: Tensor) -> Iterator[tuple[slice, Tensor]]:
         """Some clients, and the gradients (client, parameter) of their mean losses at their rows, as in training.
 
-        One client's is as large as its row, so they are not kept.
+        One client's is as large as its row, so all of them need not be in memory.
         """
         whole = replace(self.training, batch=None)
         at_once = chunk_size(self.network, whole, int(self.sizes.max()))
@@ -322,11 +322,11 @@ class Cohort:
         numbers = 2 * (self.network.rows.width + int(self.sizes.max()) * self.network.activations)
         at_once = max(1, self.network.memory_budget() // (numbers * self._number_bytes()))
         with_points = self._with_points()
+        all_have = len(with_points) == len(rows)
         for some in self._blocks(len(with_points), at_once):
             clients = with_points[some]
             table, here = padded(self.points, clients)
             x, y = self.points.inputs(table), self.points.y[table]
-            all_have = len(with_points) == len(rows)
             theirs = rows[some] if all_have else rows.index_select(0, clients)
             results.append(vmap(what)(theirs, x, y)[here])
         return torch.cat(results)

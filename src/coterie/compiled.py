@@ -37,8 +37,8 @@ OPTIONS: dict[str, Any] = {  # of Inductor
     # is the usual number for GPUs; some versions have a larger one for CPUs, which took three times as long to compile.
     "realize_opcount_threshold": 30,
 }
-ON_GPU = {  # a picture that was pooled is read by every window it is in: as a rule all four numbers would be each time
-    "realize_reads_threshold": 3,
+ON_GPU = {
+    "realize_reads_threshold": 3,  # at 4, as usual, windows of 2x2 are pooled anew by every window that sees them
 }
 
 Buffers = dict[str, dict[str, Tensor]]  # group, name: lane axis first

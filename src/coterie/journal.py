@@ -57,7 +57,7 @@ class Journal:
         played = self.simulation.course.played
         self.records = world.by_first(lambda: store.keep_records(played))
         for record in self.records:
-            self.pace.is_due(record["told"])
+            self.pace.played(record["told"])
 
     def play_all(self, watch: Watch | None = None) -> None:
         """The rounds to come; Ctrl-C ends them after a whole round, with a checkpoint."""
@@ -91,7 +91,7 @@ class Journal:
         trained = time.perf_counter()
         columns: dict[str, Tensor] = {}
         _note(record, columns, self.observer.each_round(told))
-        if self.pace.is_due(len(told)) or (self.pace.every and simulation.done):
+        if self.pace.played(len(told)) or (self.pace.every and simulation.done):
             columns.update(self._evaluate(record, told))
         self._warn_if_diverged(record)
         record.update(simulation.traffic.named())

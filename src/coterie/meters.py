@@ -24,9 +24,8 @@ DENSE = 500  # clients up to which all eigenvalues of a graph are computed
 RESTARTS = 100  # of Lanczos iterations for the others; a graph so slow to mix is left without the number
 
 Over = Callable[[Tensor], Tensor]  # from a process's part to that of all; see World.add and World.most
-Blocks = Callable[
-    [], Iterable[tuple[slice, Tensor]]
-]  # clients' rows, some at a time, as often as they are asked for
+# clients' rows, some at a time, as often as they are asked for
+RowBlocks = Callable[[], Iterable[tuple[slice, Tensor]]]
 
 
 def alone(part: Tensor) -> Tensor:
@@ -97,7 +96,7 @@ def over_clusters(values: Tensor, label: Tensor, weight: Tensor) -> float:
 
 
 def clusterability(
-    gradients: Blocks, label: Tensor, weight: Tensor, clusters: int, add: Over = alone, most: Over = alone
+    gradients: RowBlocks, label: Tensor, weight: Tensor, clusters: int, add: Over = alone, most: Over = alone
 ) -> Tensor:
     """(cluster,) B of WeCFL, Definition 6.4: the largest ‖ḡ_k − g_i‖ / ‖ḡ_k‖ of a client of the cluster.
 

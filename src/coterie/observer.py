@@ -170,7 +170,7 @@ class Observer:
                 losses[own[some]] = members.means(members.losses(centers[:, cluster : cluster + 1]))[:, 0]
         return clients.of_all(losses)
 
-    def _gradients(self, told: Mail) -> meters.Blocks | None:
+    def _gradients(self, told: Mail) -> meters.RowBlocks | None:
         """∇l(ω_i, D_i) (letter, parameter) at the rows told that are here, where points are enough for one."""
         if "row" not in told.fields or not len(told):
             return None
@@ -183,7 +183,8 @@ class Observer:
             return lambda: none
         clients = simulation.clients.of_these(told).when(simulation.state.moment)
         if rows.nbytes > shelf.budget(rows.device):
-            return lambda: clients.gradients(rows)  # twice, which is faster than to have them on a disk
+            # twice: that is faster than to have them on a disk, and a GPU may not hold them all
+            return lambda: clients.gradients(rows)
         found = list(clients.gradients(rows))
         return lambda: found
 

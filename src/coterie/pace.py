@@ -1,6 +1,6 @@
 """When clients' models are evaluated.
 
-It looks at every client, whoever trained: with thousands of them and a few in a round it would take longer than the
+That looks at every client, whoever trained: with thousands of them and a few in a round it would take longer than the
 training.
 """
 
@@ -8,27 +8,28 @@ from __future__ import annotations
 
 from typing import Literal
 
-Every = int | Literal["auto"]
+Every = int | Literal["auto"]  # rounds from one evaluation to the next; 0: never
 
-ROUNDS = 10  # from one evaluation to the next at "auto", at the least ...
-PART = 2  # ... and until as many clients have told something as one in so many of all
+LEAST = 10  # rounds at "auto" ...
+PART = 2  # ... and until as many letters were told as one in so many of the clients, ...
+MOST = 100  # ... but no more
 
 
 class Pace:
-    """Counts rounds; `every` 0 is never."""
+    """Counts rounds from one evaluation to the next."""
 
     def __init__(self, every: Every, clients: int):
         self.every, self.clients = every, clients
-        self._rounds, self._told = 0, 0  # since the last evaluation
+        self._rounds, self._letters = 0, 0
 
-    def is_due(self, told: int) -> bool:
-        """After one more round, in which so many clients told something."""
+    def played(self, letters: int) -> bool:
+        """One more round was played, in which so many letters were told: are models to be evaluated now?"""
         self._rounds += 1
-        self._told += told
+        self._letters += letters
         if self.every == "auto":
-            due = self._rounds >= ROUNDS and PART * self._told >= self.clients
+            due = (self._rounds >= LEAST and PART * self._letters >= self.clients) or self._rounds >= MOST
         else:
             due = self._rounds == self.every
         if due:
-            self._rounds, self._told = 0, 0
+            self._rounds, self._letters = 0, 0
         return due

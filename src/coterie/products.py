@@ -3,7 +3,7 @@
 A dense layer is to each client a thin product, of which cuBLAS knows no fast way: it takes two to three times as long
 as reading the weights. Tensor cores round to tf32; but a number is the sum of two in tf32, and three products of such
 parts (of the fourth nothing is left in fp32) are as close to the exact one as fp32, and closer where sums are long: see
-benchmarks/products.py. Larger products, of convolutions, are faster so too, unless tf32 will do for them. Imported only
+benchmarks/products.py. Larger products, of convolutions, are made so too, unless tf32 will do for them. Imported only
 where there is a GPU, for it needs Triton.
 """
 

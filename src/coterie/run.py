@@ -150,7 +150,7 @@ def run(
     that folder, with `experiment`, the TOML that describes it, where there is one; `resume` goes on with what lies
     there. `compile` says whether training steps are compiled: "auto" does so where the work ahead pays for it.
     `tf32` lets a GPU multiply matrices faster and less exactly. Models are evaluated each `evaluate_every` rounds; at
-    "auto" that is 10, or more where few clients train in a round.
+    "auto" that is 10, or up to 100 where few clients train in a round.
     """
     stages = as_stages(algorithm, rounds, training, topology, participation, privacy, start)
     _check(seed, dtype, evaluate_every, checkpoint_every, compile)
@@ -181,7 +181,7 @@ def _check(
     require(dtype in (torch.float32, torch.float64), "dtype", dtype, "torch.float32 or torch.float64")
     if evaluate_every != "auto":
         known = fits(evaluate_every, int) and evaluate_every >= 0
-        require(known, "evaluate_every", evaluate_every, "'auto', 0 (only at the end) or more")
+        require(known, "evaluate_every", evaluate_every, "'auto' or a whole number from 0 (only at the end)")
     require(compile == "auto" or isinstance(compile, bool), "compile", compile, "'auto', true or false")
     require(checkpoint_every >= 1, "checkpoint_every", checkpoint_every, "1 or more")
 
