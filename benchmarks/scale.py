@@ -119,12 +119,13 @@ def measure(case: str, algorithm: str, place: str, part: float, clients: int, de
 
 
 def shares(records: list[dict[str, Any]], clients: int, every: int) -> dict[str, float]:
-    """Medians without the first round, which draws the graph, and the last evaluation, which keeps the models too.
+    """Medians without the first rounds and the last evaluation, which keeps the models too.
 
-    Of more than 1000 MLPs there is one evaluation beside the last.
+    The first round draws the graph; without the second as many are left in which FedSoft asks for shares as others. Of
+    more than 1000 MLPs there is one evaluation beside the last.
     """
-    training = median(r["seconds"] - r["seconds_evaluating"] for r in records[1:])
-    meters = median(r["seconds_evaluating"] for r in records[1:] if (r["round"] + 1) % every)
+    training = median(r["seconds"] - r["seconds_evaluating"] for r in records[2:])
+    meters = median(r["seconds_evaluating"] for r in records[2:] if (r["round"] + 1) % every)
     evaluation = median(r["seconds_evaluating"] for r in records[every - 1 : -1 : every])
     rounds = rounds_between(clients, int(median(r["told"] for r in records)))
     looking = ((rounds - 1) * meters + evaluation) / rounds
