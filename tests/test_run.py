@@ -133,10 +133,10 @@ def test_data_that_does_not_fit_the_model() -> None:
         ({"seed": 1.5}, "seed is 1.5; allowed is a whole number from 0"),
         (
             {"evaluate_every": "often"},
-            "evaluate_every is 'often'; allowed is 'auto' or a whole number from 0",
+            "evaluate_every is 'often'; allowed is a whole number from 0 or 'auto'",
         ),
-        ({"evaluate_every": 2.5}, "evaluate_every is 2.5; allowed is 'auto' or a whole number from 0"),
-        ({"evaluate_every": True}, "evaluate_every is True; allowed is 'auto' or a whole number from 0"),
+        ({"evaluate_every": 2.5}, "evaluate_every is 2.5; allowed is a whole number from 0 or 'auto'"),
+        ({"evaluate_every": True}, "evaluate_every is True; allowed is a whole number from 0 or 'auto'"),
         ({"dtype": "float64"}, "dtype is 'float64'; allowed is torch.float32"),
         ({"device": "gpu"}, "device is 'gpu'; allowed is 'cpu' or 'cuda'"),
         ({"chunk": 0}, "chunk is 0; allowed is 1 or more"),

@@ -206,6 +206,7 @@ def test_what_is_evaluated_last_is_not_evaluated_again(
     assert same.summary["personal"] == run.summary["personal"]
     assert same.summary["traffic"] == run.summary["traffic"]
     assert same.records[-1]["test_loss"] == pytest.approx(same.summary["personal"]["loss"])
+    assert same.records[-1]["test_loss_std"] == same.summary["personal"]["loss_std_over_clients"]
 
 
 def test_a_final_phase_is_evaluated_by_itself(data: Federation) -> None:

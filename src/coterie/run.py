@@ -181,7 +181,7 @@ def _check(
     require(dtype in (torch.float32, torch.float64), "dtype", dtype, "torch.float32 or torch.float64")
     if evaluate_every != "auto":
         known = fits(evaluate_every, int) and evaluate_every >= 0
-        require(known, "evaluate_every", evaluate_every, "'auto' or a whole number from 0 (only at the end)")
+        require(known, "evaluate_every", evaluate_every, "a whole number from 0 or 'auto'")
     require(compile == "auto" or isinstance(compile, bool), "compile", compile, "'auto', true or false")
     require(checkpoint_every >= 1, "checkpoint_every", checkpoint_every, "1 or more")
 

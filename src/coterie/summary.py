@@ -126,8 +126,8 @@ def _personal(scores: Scores | None) -> dict[str, float]:
     for name, each in scores.named().items():
         each = each[~each.isnan()]
         numbers[name] = float(each.mean()) if len(each) else float("nan")
-        numbers[f"{name}_std_over_clients"] = float(each.std()) if len(each) > 1 else 0.0
-        numbers[f"{name}_worst_tenth"] = meters.spread(each, low_is_bad=name != "loss")[1]
+        std, worst = meters.spread(each, low_is_bad=name != "loss")
+        numbers[f"{name}_std_over_clients"], numbers[f"{name}_worst_tenth"] = std, worst
     return numbers
 
 
