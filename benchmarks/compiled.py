@@ -15,8 +15,8 @@ from report import provenance, write
 from torch import Tensor, nn
 
 from coterie import FedAvg, Federation, FedProx, FedSPD, Stage, Stages, Training
+from coterie.backends.simulation import Simulation
 from coterie.data import digits
-from coterie.simulate import Simulation
 
 
 def mlp() -> nn.Module:

@@ -18,7 +18,7 @@ from sklearn.cluster import KMeans
 from sklearn.datasets import load_digits
 
 from coterie import KFed
-from coterie.clustering_rounds import distributed_kmeans
+from coterie.clustering.distributed_kmeans import distributed_kmeans
 
 K, DEVICES, STARTS = 16, 40, 10  # no pair of digits' clusters reaches B.2's c0 = 0.5, so it chooses no k
 NUMBER = 8  # bytes of a number

@@ -17,9 +17,9 @@ from right import DIGITS, mlp
 
 from coterie import FedSPD, Graph, Stage, WeCFL
 from coterie.algorithms.fedspd import EPOCHS
+from coterie.backends.simulation import Simulation
 from coterie.data import digits
-from coterie.simulate import Simulation
-from coterie.summary import center_scores, match
+from coterie.runs.summary import center_scores, match
 
 WAYS = tuple(product(("parameters", "mixture"), (10, 0, "auto")))
 

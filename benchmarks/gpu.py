@@ -14,9 +14,9 @@ from report import provenance
 from torch import nn
 
 from coterie import ALGORITHMS, Federation, Graph, Server, Stage, Stages, Training
+from coterie.backends.evaluation import Result
+from coterie.backends.simulation import Simulation
 from coterie.data import digits, from_arrays, regressions
-from coterie.looks import Result
-from coterie.simulate import Simulation
 
 
 def linear() -> nn.Module:

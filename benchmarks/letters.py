@@ -18,7 +18,7 @@ from torch import Tensor
 
 import coterie
 from coterie import Federation, FedSoft, Training
-from coterie.federation import Points
+from coterie.data.federation import Points
 from coterie.models import build
 
 

@@ -21,11 +21,11 @@ import torch
 from report import provenance
 
 from coterie import FedAvg, Federation, Stage, Stages, Training
+from coterie.backends.simulation import Simulation
+from coterie.cli.malloc import give_back
 from coterie.data import Source, deal, named
-from coterie.data.catalogue import KNOWN, data_folder
-from coterie.memory import give_back
+from coterie.data.sources.catalogue import KNOWN, data_folder
 from coterie.models import build
-from coterie.simulate import Simulation
 
 MIB = 2**20
 LIMITS = {"cifar10": (30.0, None), "many": (None, 2048)}  # of a part: seconds to load, MiB at the peak

@@ -20,10 +20,10 @@ import torch
 from report import provenance, write
 
 from coterie import IFCA, FedAvg, Federation, FedSPD, Graph, Server, Stage, Stages, Training, WeCFL
-from coterie.federation import Points
+from coterie.backends.processes import ALONE, here, wait_for_all
+from coterie.backends.simulation import Simulation
+from coterie.data.federation import Points
 from coterie.models import build
-from coterie.simulate import Simulation
-from coterie.world import ALONE, here, wait_for_all
 
 ALGORITHMS = {
     "FedAvg": (FedAvg(), Server()),

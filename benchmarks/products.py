@@ -16,8 +16,8 @@ import torch
 from report import provenance, write
 from torch import Tensor
 
-from coterie.products import products
-from coterie.recorded import record
+from coterie.engine.compile.cuda_graph import record
+from coterie.engine.compile.kernels import products
 
 # rows, columns, inner; does the left one, the right one lie along the inner axis?
 SHAPES = {

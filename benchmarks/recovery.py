@@ -21,11 +21,11 @@ from right import D
 from torch import nn
 
 from coterie import IFCA, Algorithm, FedEM, FeSEM, Stage, Training, WeCFL
+from coterie.algorithms.initialisation import started
+from coterie.backends.simulation import Simulation
 from coterie.data import digits, regressions
 from coterie.models import build
-from coterie.simulate import Simulation
-from coterie.starts import started
-from coterie.summary import found_ari, summarise
+from coterie.runs.summary import found_ari, summarise
 
 REGRESSION = Training(rate=0.02, batch=10, epochs=2)
 DIGITS = Training(rate=0.1, batch=10, epochs=5)

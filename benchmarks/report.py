@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from coterie.bench.provenance import provenance
-from coterie.store import make_folder, write_whole
+from coterie.runs.folder import make_folder, write_whole
 
 __all__ = ["Run", "play_seeds", "provenance", "write"]
 

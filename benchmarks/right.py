@@ -16,9 +16,9 @@ from report import provenance, write
 from torch import nn
 
 from coterie import FedAvg, FedSoft, FedSPD, Graph, Stage, Stages, Training
+from coterie.backends.simulation import Simulation
 from coterie.data import digits, regressions
-from coterie.simulate import Simulation
-from coterie.summary import center_scores, match, summarise
+from coterie.runs.summary import center_scores, match, summarise
 
 D = 166.0  # ‖θ0 − θ1‖² of FedSoft's Table 1
 ADAM = Training(optimizer="adam", rate=5e-3, batch=10, epochs=10)  # FedSoft, appendix C

@@ -24,11 +24,11 @@ from report import provenance, write
 
 import coterie
 from coterie import IFCA, FedAvg, Federation, FedSoft, FedSPD, Graph, Participation, Server, Training
+from coterie.cli.malloc import give_back
 from coterie.data import regressions
-from coterie.federation import Points
-from coterie.memory import give_back
+from coterie.data.federation import Points
 from coterie.models import build
-from coterie.pace import Pace
+from coterie.runs.pace import Pace
 
 GIB = 8
 ALGORITHMS: dict[str, Any] = {

@@ -17,8 +17,8 @@ from right import mlp
 from sklearn.datasets import load_digits
 
 from coterie import FedAvg, Federation, Participation, Points, Stage, Stages, Training
-from coterie.cohort import Personal
-from coterie.simulate import Simulation
+from coterie.backends.simulation import Simulation
+from coterie.protocol.cohort import Personal
 
 CLIENTS, INVITED, CANDIDATES = 200, 5, 20
 ROUNDS = (10, 20, 40, 80)

@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 from coterie.bench import command
-from coterie.bench.job import Conditions
+from coterie.bench.task import Conditions
 from coterie.bench.workloads import WORKLOADS
 from coterie.errors import CoterieError, Interrupted
 

@@ -21,11 +21,11 @@ from report import provenance
 from torch import nn
 
 from coterie import ALGORITHMS, Federation, Graph, Server, Stage, Training
+from coterie.algorithms.initialisation import started
+from coterie.backends.simulation import Simulation
 from coterie.data import digits, regressions
 from coterie.models import build
-from coterie.simulate import Simulation
-from coterie.starts import started
-from coterie.summary import center_scores, match
+from coterie.runs.summary import center_scores, match
 
 ROUNDS = 20  # in all; a start takes up to 6 or 10 of them
 REGRESSION = Training(rate=0.04, batch=20, epochs=2)

@@ -16,8 +16,8 @@ from coterie import ALGORITHMS, Algorithm, Choosing, Graph, Participation, Priva
 from coterie.bench.table import markdown
 from coterie.data import Deal
 from coterie.data.named import DEALT
-from coterie.experiment import SOURCES, _File
-from coterie.explain import REQUIRED, Explained, explained
+from coterie.experiment.experiment import SOURCES, _File
+from coterie.experiment.field_docs import REQUIRED, Explained, explained
 from coterie.models import MODELS
 
 ALGORITHMS_HEAD = """# The algorithms

@@ -10,8 +10,8 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
-from coterie.experiment import load
-from coterie.store import Store
+from coterie.experiment.experiment import load
+from coterie.runs.folder import Store
 
 BLUE, ORANGE, GREY = "#1f6fb2", "#d9772b", "#9a9a9a"
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from coterie.chance import mix
-from coterie.network import Network
-from coterie.training import Training
+from coterie.engine.model import Network
+from coterie.engine.training import Training
+from coterie.prng import mix
 
 
 @dataclass

@@ -17,11 +17,11 @@ from scipy.stats import norm
 
 import coterie
 from coterie import CoterieError, FedAvg, FedEM, FedSoft, Local, Participation, Privacy, Stage, Stages
-from coterie.accounting import AS_PRINTED, account, check, epsilon, not_covered, total
-from coterie.apart import run_apart
-from coterie.cli import main
-from coterie.experiment import parse
-from coterie.simulate import Simulation
+from coterie.backends.loopback import run_apart
+from coterie.backends.simulation import Simulation
+from coterie.cli.main import main
+from coterie.experiment.experiment import parse
+from coterie.protocol.privacy_accountant import AS_PRINTED, account, check, epsilon, not_covered, total
 from tests.test_contracts import algorithm, clients, linear
 
 CLIENT = Privacy(noise=0.3, share_noise=0.2)

@@ -23,16 +23,16 @@ from coterie import (
     Training,
 )
 from coterie.algorithms import Algorithm
-from coterie.chance import id_keys
-from coterie.cohort import Cohort, Moment
+from coterie.backends.simulation import Simulation
 from coterie.data import from_arrays, regressions
-from coterie.federation import Points
-from coterie.listener import Heard, State
-from coterie.network import Network, squared_error
-from coterie.rows import Rows
-from coterie.simulate import Simulation
-from coterie.summary import importance_error, match
-from coterie.wire import Mail, Traffic
+from coterie.data.federation import Points
+from coterie.engine.model import Network, squared_error
+from coterie.engine.rows import Rows
+from coterie.prng import id_keys
+from coterie.protocol.cohort import Cohort, Moment
+from coterie.protocol.message import Mail, Traffic
+from coterie.protocol.received import Heard, State
+from coterie.runs.summary import importance_error, match
 
 F64 = torch.float64
 CPU = torch.device("cpu")

@@ -13,15 +13,15 @@ from typing import Any
 
 import pytest
 
-from coterie.bench import command, match
-from coterie.bench.entrants import ENTRANTS, Entrant, entrants, pythons
-from coterie.bench.floor import Ceilings, bytes_of_step, floor, flops_of_step
-from coterie.bench.job import Conditions, Job, Score
+from coterie.bench import command, session
+from coterie.bench.process_tree import MARK, PROC, end, members, peak_memory
+from coterie.bench.processes import Played, take_turns
+from coterie.bench.registry import ENTRANTS, Entrant, entrants, pythons
+from coterie.bench.roofline import Ceilings, bytes_of_step, floor, flops_of_step
 from coterie.bench.table import markdown
-from coterie.bench.tree import MARK, PROC, end, members, peak_memory
-from coterie.bench.turns import Played, take_turns
+from coterie.bench.task import Conditions, Job, Score
 from coterie.bench.workloads import WORKLOADS, Workload
-from coterie.cli import main
+from coterie.cli.main import main
 from coterie.errors import CoterieError, Interrupted
 
 TINY = Workload("tiny", "fedavg", "mlp", (5,), 3, 4, 20, 1, tolerance=0.2)
@@ -38,13 +38,13 @@ def played_by(work: Workload, names: list[str], folder: Path, *others: Entrant) 
     job = Job(work, folder / "job", Conditions())
     entered = [*(entrant(name, work.algorithm) for name in names), *others]
     take_turns(job, entered, {"nowhere": str(folder / "python")}, 2, lambda _: None, played)
-    return match.rows(work, job.start, played)
+    return session.rows(work, job.start, played)
 
 
 def test_players_take_turns_and_who_is_absent_is_skipped_with_the_reason(tmp_path: Path) -> None:
     absent = Entrant("absent", "absent"), Entrant("nowhere", "flower", rival="nowhere")
     rows = played_by(TINY, ["usual loop", "coterie"], tmp_path, *absent)
-    assert rows["absent"] == {"skipped": "players.absent is not installed"}
+    assert rows["absent"] == {"skipped": "adapters.absent is not installed"}
     assert rows["nowhere"] == {"skipped": f"{tmp_path / 'python'} cannot be run: No such file or directory"}
     for name in ("usual loop", "coterie"):
         row = rows[name]
@@ -92,18 +92,18 @@ def scored(loss: float | None, accuracy: float | None = 0.5, seconds: float = 1.
 
 def test_a_player_that_has_not_learned_the_same_is_marked() -> None:
     played = {"usual loop": scored(1.0), "near": scored(1.19), "far": scored(0.7), "idle": scored(2.0)}
-    rows = match.rows(TINY, START, played)
+    rows = session.rows(TINY, START, played)
     marks = {name: row["differs"] for name, row in rows.items()}
     assert marks["usual loop"] == marks["near"] == ""
     assert marks["far"] == "off by 30 % of the way from the start, more than 20 %"
     assert marks["idle"].startswith("off by 1e+02 %")
-    assert match.differs(TINY, Score(None, None), Score(None, 0.9), Score(None, 1.0)) != ""
-    assert match.differs(TINY, Score(None, None), Score(None, 0.99), Score(None, 1.0)) == ""
+    assert session.differs(TINY, Score(None, None), Score(None, 0.9), Score(None, 1.0)) != ""
+    assert session.differs(TINY, Score(None, None), Score(None, 0.99), Score(None, 1.0)) == ""
 
 
 def test_the_table_says_it_all() -> None:
     slow, fast = scored(1.0, seconds=2.0), scored(0.5, seconds=0.5)
-    players = match.rows(TINY, START, {"usual loop": slow, "fast": fast, "none": Played(skipped="not here")})
+    players = session.rows(TINY, START, {"usual loop": slow, "fast": fast, "none": Played(skipped="not here")})
     origin = dict.fromkeys(("machine", "threads", "device", "repeats", "versions", "commit", "date"), "?")
     provenance = {**origin, "command": "bench", "tf32": False}
     lines = markdown(
@@ -135,8 +135,8 @@ def test_who_plays_depends_on_the_workload_and_the_device() -> None:
     assert "Flower" not in [e.name for e in entrants(WORKLOADS["mlp"], "cuda", 2)]
     assert [e.name for e in entrants(WORKLOADS["kfed"], "cpu", 2)] == ["pooled k-means", "coterie"]
     assert [e.name for e in entrants(WORKLOADS["mlp"], "cpu", 2, ["coterie"])] == ["coterie"]
-    assert "mlp-1000" not in match.chosen([], "cpu")
-    assert "mlp-1000" in match.chosen(["mlp-1000"], "cpu")
+    assert "mlp-1000" not in session.chosen([], "cpu")
+    assert "mlp-1000" in session.chosen(["mlp-1000"], "cpu")
 
 
 def test_a_player_that_there_is_not() -> None:
@@ -170,7 +170,7 @@ def test_ctrl_c_shows_what_there_is(
         given[-1]["lean loop"] = Played()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(match, "take_turns", stopped)
+    monkeypatch.setattr(session, "take_turns", stopped)
     with pytest.raises(Interrupted):
         command.bench(["linear"], Conditions(), 1, [], tmp_path / "report.json")
     shown = capsys.readouterr().out
@@ -190,7 +190,7 @@ def test_what_is_finished_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
             os.kill(os.getpid(), signal.SIGTERM)
             raise AssertionError("it went on")
 
-    monkeypatch.setattr(match, "take_turns", play)
+    monkeypatch.setattr(session, "take_turns", play)
     before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(Interrupted, match="has the finished workloads: 1"):
         command.bench(["linear", "kfed"], Conditions(), 1, [], tmp_path / "report.json")
@@ -205,7 +205,7 @@ def test_times_that_vary_are_said(
         given[-1]["usual loop"] = replace(scored(1.0), seconds=[1.0, 1.01, 1.02])
         given[-1]["coterie"] = replace(scored(1.0), seconds=[0.1, 0.9])
 
-    monkeypatch.setattr(match, "take_turns", play)
+    monkeypatch.setattr(session, "take_turns", play)
     command.bench(["linear"], Conditions(), 3, [], None)
     shown = capsys.readouterr().out
     assert "The rounds of linear, 100 clients, coterie vary by more than 50 %" in shown
@@ -220,7 +220,7 @@ def test_threads_are_those_of_the_environment(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_the_report_is_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(match, "take_turns", lambda *given: given[-1].update({"usual loop": scored(1.0)}))
+    monkeypatch.setattr(session, "take_turns", lambda *given: given[-1].update({"usual loop": scored(1.0)}))
     assert main(["bench", "--only", "linear", "--threads", "1", "--out", str(tmp_path / "report.json")]) == 0
     report = json.loads((tmp_path / "report.json").read_text())
     assert report["provenance"]["threads"] == 1

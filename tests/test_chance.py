@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from coterie.chance import gumbel, id_keys, mix, uniform, word_key
+from coterie.prng import gumbel, id_keys, mix, uniform, word_key
 
 
 def test_the_same_on_every_machine() -> None:

@@ -19,15 +19,22 @@ from torch import nn
 import coterie
 from coterie import ALGORITHMS, Choosing, FedEM, Graph, Stage, Stages, Training, WeCFL, toml
 from coterie.algorithms import Algorithm
-from coterie.choice import Choice, compare
-from coterie.choose import _scored, choose_clusters, client_losses, hold_out, is_clustered, smoothed
-from coterie.cli import main
+from coterie.backends.simulation import Simulation
+from coterie.cli.main import main
 from coterie.data import from_arrays, regressions
+from coterie.data.federation import Federation
 from coterie.errors import CoterieError
-from coterie.experiment import parse
-from coterie.federation import Federation
-from coterie.simulate import Simulation
-from coterie.tried import Tried
+from coterie.experiment.experiment import parse
+from coterie.model_selection.choice import Choice, compare
+from coterie.model_selection.search import (
+    _scored,
+    choose_clusters,
+    client_losses,
+    hold_out,
+    is_clustered,
+    smoothed,
+)
+from coterie.model_selection.tried import Tried
 
 # the rule
 

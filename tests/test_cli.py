@@ -14,12 +14,12 @@ from rich.console import Console
 
 import coterie
 from coterie import ALGORITHMS, toml
-from coterie.cli import main
-from coterie.experiment import load, parse
-from coterie.explain import explained
-from coterie.progress import Watcher
-from coterie.settings import parameters
-from coterie.store import Store
+from coterie.cli.main import main
+from coterie.experiment.experiment import load, parse
+from coterie.experiment.field_docs import explained
+from coterie.experiment.schema import parameters
+from coterie.report.progress import Watcher
+from coterie.runs.folder import Store
 
 SMALL: dict[str, Any] = {
     "name": "small",

@@ -27,10 +27,10 @@ from coterie import (
     WeCFL,
     pFedMe,
 )
+from coterie.backends.simulation import Simulation
 from coterie.data import from_arrays, regressions
-from coterie.listener import Heard
-from coterie.simulate import Simulation
-from coterie.summary import summarise
+from coterie.protocol.received import Heard
+from coterie.runs.summary import summarise
 from tests.test_algorithms import mail, one_number_cohort, state
 
 F64 = torch.float64
@@ -241,7 +241,7 @@ def test_what_needs_a_server_says_so(algorithm: Algorithm) -> None:
 
 
 def test_parts_of_a_model() -> None:
-    from coterie.rows import Rows
+    from coterie.engine.rows import Rows
 
     rows = Rows(nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(8, 5), nn.Linear(5, 3)))
     assert len(rows.columns("all")) == rows.n_parameters == 20 + 45 + 18

@@ -15,11 +15,12 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.metrics import adjusted_rand_score
 from sklearn.utils.estimator_checks import check_estimator
 
-from coterie import CoterieError, KFed, clustering_local
-from coterie.cli import main
-from coterie.clustering import combine, local_clusters
-from coterie.clustering_local import choose, filtered_means, nearest, separations
-from coterie.clustering_meters import active_pairs, cost, counted, points_short, separation
+from coterie import CoterieError, KFed
+from coterie.cli.main import main
+from coterie.clustering import local
+from coterie.clustering.diagnostics import active_pairs, cost, counted, points_short, separation
+from coterie.clustering.kfed import combine, local_clusters
+from coterie.clustering.local import choose, filtered_means, nearest, separations
 
 CANNOT_APPLY = {
     "check_array_api_input": "distances are computed by numpy and BLAS; no other arrays are taken, nor claimed to be"
@@ -426,7 +427,7 @@ def test_what_is_measured_does_not_hang_on_the_order_of_devices() -> None:
 def test_the_norm_of_many_points_and_features_is_nearly_exact(monkeypatch: pytest.MonkeyPatch) -> None:
     points = np.random.default_rng(0).normal(size=(60, 40)) * np.linspace(3, 1, 40)
     exact = separations(points, np.arange(60) % 3)
-    monkeypatch.setattr(clustering_local, "EXACT", 10)
+    monkeypatch.setattr(local, "EXACT", 10)
     assert separations(points, np.arange(60) % 3) == pytest.approx(exact, rel=0.02)
 
 

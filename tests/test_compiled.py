@@ -14,17 +14,18 @@ import torch
 from torch import Tensor, fx, nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from coterie import FedAvg, FedEM, Federation, FedProx, FedSPD, Participation, Stage, Training, recorded, run
-from coterie.algorithms.algorithm import Algorithm
-from coterie.compiled import CompiledStep
-from coterie.compiler import Compile, Compiler
-from coterie.factored import leave_factors
-from coterie.federation import Points
-from coterie.layers import Prepared, StackedConv2d
-from coterie.network import LOSSES, Network
-from coterie.recorded import Recorded
-from coterie.rows import Build
-from coterie.solver import Problems, solve
+from coterie import FedAvg, FedEM, Federation, FedProx, FedSPD, Participation, Stage, Training, run
+from coterie.data.federation import Points
+from coterie.engine.compile import cuda_graph
+from coterie.engine.compile.cuda_graph import Recorded
+from coterie.engine.compile.factored_gradients import leave_factors
+from coterie.engine.compile.policy import Compile, Compiler
+from coterie.engine.compile.step import CompiledStep
+from coterie.engine.layers import Prepared, StackedConv2d
+from coterie.engine.model import LOSSES, Network
+from coterie.engine.rows import Build
+from coterie.engine.solver import Problems, solve
+from coterie.protocol.algorithm import Algorithm
 
 
 def dense() -> nn.Module:
@@ -129,8 +130,8 @@ def test_several_steps_in_one_recording(block: int, monkeypatch: pytest.MonkeyPa
 
         return again, None
 
-    monkeypatch.setattr("coterie.compiled.record", do_again)
-    monkeypatch.setattr("coterie.compiled.BLOCK", block)
+    monkeypatch.setattr("coterie.engine.compile.step.record", do_again)
+    monkeypatch.setattr("coterie.engine.compile.step.BLOCK", block)
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: None)
     monkeypatch.setattr(CompiledStep, "_compile", lambda step: step._recorded(partial(compile_step(step), 1)))
     check_equal(dense, Training(batch=2, epochs=5))
@@ -149,7 +150,7 @@ def test_clients_as_long_as_each_other_in_several_chunks() -> None:
 
 @pytest.mark.slow
 def test_more_steps_than_lie_in_the_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("coterie.compiled.BLOCK", 3)
+    monkeypatch.setattr("coterie.engine.compile.step.BLOCK", 3)
     check_equal(dense, Training(batch=4, epochs=2))
 
 
@@ -220,7 +221,7 @@ def test_little_work_is_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
         assert 200 < most_operations <= 4000
         return SimpleNamespace(lanes=lanes)
 
-    monkeypatch.setattr("coterie.compiler.CompiledStep", step)
+    monkeypatch.setattr("coterie.engine.compile.policy.CompiledStep", step)
     training, y = Training(batch=10), torch.zeros(1, dtype=torch.long)
     one = compiler(chunk=100)
     assert one.step_for(training, one.store, y, [50] * 100, 1, False, rounds=10) is None
@@ -268,7 +269,7 @@ def test_what_the_compiler_refuses_runs_uncompiled(
     def refuse(*_: object, **__: object) -> None:
         raise RuntimeError("no such operator\nand a long story")
 
-    monkeypatch.setattr("coterie.compiled.make_fx", refuse)
+    monkeypatch.setattr("coterie.engine.compile.step.make_fx", refuse)
     data = Federation(tuple("abcdefg"), points(), n_outputs=3)
     found = run(dense, data, FedAvg(), rounds=1, dtype=torch.float64, device="cpu", compile=True)
     assert found._result.centers.isfinite().all()
@@ -279,7 +280,7 @@ def test_what_the_compiler_refuses_runs_uncompiled(
 def test_a_step_of_very_many_operations_is_not_compiled(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("coterie.compiler.OPERATIONS", 10)
+    monkeypatch.setattr("coterie.engine.compile.policy.OPERATIONS", 10)
     data = Federation(tuple("abcdefg"), points(), n_outputs=3)
     run(dense, data, FedAvg(), rounds=1, dtype=torch.float64, device="cpu", compile=True)
     assert "operations, too many to compile for the work ahead" in caplog.text
@@ -297,7 +298,7 @@ def test_too_little_memory_for_all_lanes_takes_fewer(monkeypatch: pytest.MonkeyP
             if lanes > 30:
                 raise torch.cuda.OutOfMemoryError("no")
 
-    monkeypatch.setattr("coterie.compiler.CompiledStep", Step)
+    monkeypatch.setattr("coterie.engine.compile.policy.CompiledStep", Step)
     one = compiler(compile=True, chunk=100)
     step = one.step_for(Training(batch=10), one.store, torch.zeros(1), [50] * 100, 1, False, 1)
     assert step is not None
@@ -391,8 +392,8 @@ def test_work_is_recorded_when_it_is_done_again(monkeypatch: pytest.MonkeyPatch)
         made = work()
         return lambda: made.__setitem__(slice(None), work()), made
 
-    monkeypatch.setattr(recorded, "can_record", lambda device: True)
-    monkeypatch.setattr(recorded, "record", record)
+    monkeypatch.setattr(cuda_graph, "can_record", lambda device: True)
+    monkeypatch.setattr(cuda_graph, "record", record)
     doubled = Recorded(lambda given: [given * 2])
     for number in (1.0, 5.0, 7.0):
         assert doubled(torch.full((3,), number))[0].tolist() == [2 * number] * 3

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from coterie import ALGORITHMS, Algorithm, Federation, Graph, Participation, Server, Stage, Stages, Training
-from coterie.apart import run_apart
+from coterie.backends.evaluation import Result
+from coterie.backends.loopback import run_apart
+from coterie.backends.simulation import Simulation
 from coterie.data import digits, from_arrays, regressions
-from coterie.looks import Result
-from coterie.simulate import Simulation
 
 F64 = torch.float64
 TRAINING = Training(rate=0.02, batch=10, epochs=1, momentum=0.5, keep=True)

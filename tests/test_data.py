@@ -7,12 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coterie.data import digits, gaussians, regressions
-from coterie.data.distributions import relabel, turn
 from coterie.data.draws import generator
-from coterie.data.patterns import components, counts, mixtures
+from coterie.data.federation import Federation, Points
+from coterie.data.partition.mixtures import components, counts, mixtures
+from coterie.data.partition.transforms import relabel, turn
 from coterie.data.synthetic import class_means, coefficients
 from coterie.errors import CoterieError
-from coterie.federation import Federation, Points
 
 ANY_PATTERN = st.sampled_from(["10:90", "30:70", "12.5:87.5", "0:100", "linear", "random", "pure"])
 

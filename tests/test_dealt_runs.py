@@ -12,11 +12,11 @@ import torch
 from rich.console import Console
 
 from coterie.data import data_folder, load, named
-from coterie.data.catalogue import KNOWN
-from coterie.data_show import _shares, by_cluster, held, show, table
+from coterie.data.sources.catalogue import KNOWN
 from coterie.errors import CoterieError
-from coterie.experiment import Experiment, parse
-from coterie.summary import summarise
+from coterie.experiment.experiment import Experiment, parse
+from coterie.report.data_show import _shares, by_cluster, held, show, table
+from coterie.runs.summary import summarise
 
 AVERAGE = {"name": "FedAvg"}
 SGD = {"rate": 0.1, "batch": 8, "epochs": 1}

@@ -9,8 +9,8 @@ import pytest
 from sklearn.cluster import KMeans
 
 from coterie import CoterieError
-from coterie.clustering_local import lloyd
-from coterie.clustering_rounds import distributed_kmeans, tell
+from coterie.clustering.distributed_kmeans import distributed_kmeans, tell
+from coterie.clustering.local import lloyd
 
 
 def column(*numbers: float) -> Any:

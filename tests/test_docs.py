@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from coterie import ALGORITHMS
-from coterie.explain import REQUIRED, Explained, explained
+from coterie.experiment.field_docs import REQUIRED, Explained, explained
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"

@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from coterie import network as networks
-from coterie.chance import id_keys, mix
-from coterie.client_memory import Memory
-from coterie.cohort import Cohort, Moment, Personal, mix_rows
-from coterie.federation import Points
-from coterie.network import Network
-from coterie.training import Training
+from coterie.data.federation import Points
+from coterie.engine import model as networks
+from coterie.engine.model import Network
+from coterie.engine.training import Training
+from coterie.prng import id_keys, mix
+from coterie.protocol.client_state import Memory
+from coterie.protocol.cohort import Cohort, Moment, Personal, mix_rows
 from tests.reference import Client, train
 
 F64, CPU = torch.float64, torch.device("cpu")

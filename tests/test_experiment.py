@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from coterie import FedAvg, FedSoft, FedSPD, Graph, Participation, Server, Training, toml
 from coterie.errors import CoterieError
-from coterie.experiment import SOURCES, Experiment, load, parse
-from coterie.stages import Stage
+from coterie.experiment.experiment import SOURCES, Experiment, load, parse
+from coterie.protocol.stages import Stage
 
 ROOT = Path(__file__).parent.parent
 SMALL: dict[str, Any] = {

@@ -18,10 +18,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from coterie.cli import main
-from coterie.data import archives, data_folder, load, packages
-from coterie.data.fetch import Package, get
-from coterie.data.png import read_png
+from coterie.cli.main import main
+from coterie.data import data_folder, load
+from coterie.data.sources import archives, packages
+from coterie.data.sources.fetch import Package, get
+from coterie.data.sources.png import read_png
 from coterie.errors import CoterieError
 from tests.test_plays import PLAY
 from tests.test_sources import pictures, write_idx

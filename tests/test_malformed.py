@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from coterie import toml
-from coterie.cli import main
+from coterie.cli.main import main
 
 GOOD: dict[str, Any] = {
     "rounds": 2,

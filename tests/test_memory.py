@@ -9,7 +9,7 @@ import pytest
 
 BLOCKS = """
 import ctypes, torch
-from coterie.memory import give_back
+from coterie.cli.malloc import give_back
 class Info(ctypes.Structure):
     _fields_ = [(n, ctypes.c_size_t) for n in "arena ordblks smblks hblks hblkhd usm fsm uord ford keep".split()]
 ask = ctypes.CDLL(None).mallinfo2

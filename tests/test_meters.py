@@ -31,14 +31,14 @@ from coterie import (
     Stages,
     Training,
     WeCFL,
-    meters,
 )
-from coterie.compare import measured
+from coterie.backends.simulation import Simulation
 from coterie.data import regressions
-from coterie.observer import EACH_ROUND, EVALUATED, Observer
-from coterie.simulate import Simulation
-from coterie.store import Store
-from coterie.topology import Topology
+from coterie.protocol.topology import Topology
+from coterie.report.compare import measured
+from coterie.runs import metrics
+from coterie.runs.folder import Store
+from coterie.runs.monitor import EACH_ROUND, EVALUATED, Observer
 from tests.test_algorithms import one_number_cohort
 
 F64 = torch.float64
@@ -53,14 +53,14 @@ def numbers(*values: Any) -> Tensor:
 
 
 def test_delta_is_the_least_and_the_greatest_distance_of_two_centers() -> None:
-    assert meters.center_distances(numbers([0, 0], [3, 4], [0, 1])) == (1.0, 5.0)
-    assert meters.center_distances(numbers([1, 2], [1, 2])) == (0.0, 0.0)
-    assert all(map(math.isnan, meters.center_distances(numbers([1, 2]))))
+    assert metrics.center_distances(numbers([0, 0], [3, 4], [0, 1])) == (1.0, 5.0)
+    assert metrics.center_distances(numbers([1, 2], [1, 2])) == (0.0, 0.0)
+    assert all(map(math.isnan, metrics.center_distances(numbers([1, 2]))))
 
 
 def test_cosine_between_is_the_mean_over_pairs_of_centers() -> None:
-    assert meters.cosine_between(numbers([2, 0], [0, 5], [-1, 0])) == pytest.approx((0 - 1 + 0) / 3)
-    assert meters.cosine_between(numbers([1, 1], [3, 3])) == pytest.approx(1)
+    assert metrics.cosine_between(numbers([2, 0], [0, 5], [-1, 0])) == pytest.approx((0 - 1 + 0) / 3)
+    assert metrics.cosine_between(numbers([1, 1], [3, 3])) == pytest.approx(1)
 
 
 # clients in clusters
@@ -69,7 +69,7 @@ def test_cosine_between_is_the_mean_over_pairs_of_centers() -> None:
 def test_cosine_within_by_hand() -> None:
     """Cluster 0: two at right angles and one along the first (0, 1, 0); 1: one alone; 2: nobody; 3: opposed."""
     rows = numbers([1, 0], [0, 7], [2, 0], [1, 1], [1, 0], [-3, 0])
-    found = meters.cosine_within(rows, torch.tensor([0, 0, 0, 1, 3, 3]), 4)
+    found = metrics.cosine_within(rows, torch.tensor([0, 0, 0, 1, 3, 3]), 4)
     assert found[[0, 3]].tolist() == pytest.approx([1 / 3, -1])
     assert found[[1, 2]].isnan().all()
 
@@ -80,7 +80,7 @@ def test_cosine_within_is_that_of_all_pairs(seed: int) -> None:
     rows, label = draw.normal(size=(9, 3)), draw.integers(0, 2, 9)
     rows[0] = 0  # a row of zeros is like no other
     unit = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-30)
-    found = meters.cosine_within(torch.tensor(rows), torch.tensor(label), 2)
+    found = metrics.cosine_within(torch.tensor(rows), torch.tensor(label), 2)
     for cluster in range(2):
         pairs = list(itertools.combinations(np.flatnonzero(label == cluster), 2))
         if pairs:
@@ -91,24 +91,24 @@ def test_cosine_within_is_that_of_all_pairs(seed: int) -> None:
 def test_clustering_objective_by_hand() -> None:
     """Cluster 0: 1·1² and 3·2² over a weight of 4; cluster 1: 4·5²; all: (13 + 100) / 8. Nobody is in cluster 2."""
     rows, label, weight = numbers([1], [2], [15]), torch.tensor([0, 0, 1]), torch.tensor([1, 3, 4])
-    found = meters.clustering_objective(rows, label, weight, numbers([0], [10], [3]))
+    found = metrics.clustering_objective(rows, label, weight, numbers([0], [10], [3]))
     assert found[:2].tolist() == [13 / 4, 25]
     assert found[2].isnan()
-    assert meters.over_clusters(found, label, weight) == (13 + 100) / 8
+    assert metrics.over_clusters(found, label, weight) == (13 + 100) / 8
 
 
 def test_clusterability_by_hand() -> None:
     """Cluster 0: mean gradient (2, 0) with weights 3 and 1, so 2/2 for the lighter; cluster 1: one alone, 0."""
     gradients = numbers([2, 1], [2, -3], [5, 5])
     blocks = [(slice(0, 1), gradients[:1]), (slice(1, 3), gradients[1:])]
-    found = meters.clusterability(lambda: blocks, torch.tensor([0, 0, 1]), torch.tensor([3, 1, 1]), 3)
+    found = metrics.clusterability(lambda: blocks, torch.tensor([0, 0, 1]), torch.tensor([3, 1, 1]), 3)
     assert found[:2].tolist() == [3 / 2, 0]
     assert found[2].isnan()
 
 
 def test_clients_with_the_same_gradient_are_perfectly_clusterable() -> None:
     same = [(slice(0, 3), numbers([1, 2], [1, 2], [1, 2]))]
-    found = meters.clusterability(lambda: same, torch.zeros(3, dtype=torch.long), torch.tensor([1, 2, 4]), 1)
+    found = metrics.clusterability(lambda: same, torch.zeros(3, dtype=torch.long), torch.tensor([1, 2, 4]), 1)
     assert found.tolist() == pytest.approx([0], abs=1e-15)
 
 
@@ -125,7 +125,7 @@ def test_a_cohorts_gradient_is_that_of_the_mean_loss() -> None:
 
 def test_consensus_distance_by_hand() -> None:
     """Cluster 0 at 0 and 4: both 2 from the mean; cluster 1 at one place."""
-    assert meters.consensus_distance(numbers([[0], [7]], [[4], [7]])).tolist() == [4, 0]
+    assert metrics.consensus_distance(numbers([[0], [7]], [[4], [7]])).tolist() == [4, 0]
 
 
 def both_ways(graph: nx.Graph) -> Tensor:
@@ -135,15 +135,15 @@ def both_ways(graph: nx.Graph) -> Tensor:
 
 
 def test_spectral_gap_of_known_graphs() -> None:
-    assert meters.spectral_gap(both_ways(nx.complete_graph(5)), 5) == pytest.approx(1)
+    assert metrics.spectral_gap(both_ways(nx.complete_graph(5)), 5) == pytest.approx(1)
     two_parts = nx.disjoint_union(nx.complete_graph(3), nx.complete_graph(4))
-    assert meters.spectral_gap(both_ways(two_parts), 7) == pytest.approx(0)
+    assert metrics.spectral_gap(both_ways(two_parts), 7) == pytest.approx(0)
     ring = 1 - (1 + 2 * math.cos(2 * math.pi / 12)) / 3  # a circulant of thirds
-    assert meters.spectral_gap(both_ways(nx.cycle_graph(12)), 12) == pytest.approx(ring)
+    assert metrics.spectral_gap(both_ways(nx.cycle_graph(12)), 12) == pytest.approx(ring)
     two_sides = nx.complete_bipartite_graph(5, 5)  # eigenvalues 1, 1/6 and −4/6: it is the size that counts
-    assert meters.spectral_gap(both_ways(two_sides), 10) == pytest.approx(1 / 3)
-    assert meters.spectral_gap(both_ways(nx.path_graph(2)), 2) == pytest.approx(1)
-    assert meters.spectral_gap(torch.tensor([[0], [0]]), 1) == 1
+    assert metrics.spectral_gap(both_ways(two_sides), 10) == pytest.approx(1 / 3)
+    assert metrics.spectral_gap(both_ways(nx.path_graph(2)), 2) == pytest.approx(1)
+    assert metrics.spectral_gap(torch.tensor([[0], [0]]), 1) == 1
 
 
 def test_spectral_gap_is_of_the_mixing_matrix() -> None:
@@ -151,7 +151,7 @@ def test_spectral_gap_is_of_the_mixing_matrix() -> None:
     graph = nx.barabasi_albert_graph(20, 2, seed=3)
     w = nx.to_numpy_array(graph) + np.eye(20)
     sizes = np.sort(np.abs(np.linalg.eigvals(w / w.sum(1, keepdims=True))))
-    assert meters.spectral_gap(both_ways(graph), 20) == pytest.approx(1 - sizes[-2])
+    assert metrics.spectral_gap(both_ways(graph), 20) == pytest.approx(1 - sizes[-2])
 
 
 @pytest.mark.parametrize(
@@ -160,9 +160,9 @@ def test_spectral_gap_is_of_the_mixing_matrix() -> None:
     ids=["random", "two sides"],
 )
 def test_spectral_gap_of_a_large_graph_is_the_same(graph: nx.Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    dense = meters.spectral_gap(both_ways(graph), len(graph))
-    monkeypatch.setattr(meters, "DENSE", 10)
-    assert meters.spectral_gap(both_ways(graph), len(graph)) == pytest.approx(dense, abs=1e-5)
+    dense = metrics.spectral_gap(both_ways(graph), len(graph))
+    monkeypatch.setattr(metrics, "DENSE", 10)
+    assert metrics.spectral_gap(both_ways(graph), len(graph)) == pytest.approx(dense, abs=1e-5)
 
 
 # against what is known
@@ -170,20 +170,20 @@ def test_spectral_gap_of_a_large_graph_is_the_same(graph: nx.Graph, monkeypatch:
 
 def test_ari_of_perfect_renamed_and_useless_clusters() -> None:
     mixture = numbers([1, 0], [0.9, 0.1], [0.2, 0.8], [0, 1])
-    assert meters.ari(mixture, mixture) == 1
-    assert meters.ari(mixture.flip(1), mixture) == 1
-    assert meters.ari(torch.ones(4, 2), mixture) == 0
-    assert meters.ari(numbers([1, 0], [0, 1], [1, 0], [0, 1]), mixture) == pytest.approx(-0.5)
+    assert metrics.ari(mixture, mixture) == 1
+    assert metrics.ari(mixture.flip(1), mixture) == 1
+    assert metrics.ari(torch.ones(4, 2), mixture) == 0
+    assert metrics.ari(numbers([1, 0], [0, 1], [1, 0], [0, 1]), mixture) == pytest.approx(-0.5)
 
 
 def test_spread_over_clients() -> None:
     accuracies = numbers(*[0.5] * 10, *[0.9] * 10, math.nan)
-    std, worst = meters.spread(accuracies)
+    std, worst = metrics.spread(accuracies)
     assert std == pytest.approx(0.2)
     assert worst == pytest.approx(0.5)
-    assert meters.spread(accuracies, low_is_bad=False)[1] == pytest.approx(0.9)
-    assert meters.spread(numbers(0.1, 0.7, 0.4))[1] == pytest.approx(0.1)  # a tenth of three is one
-    assert all(map(math.isnan, meters.spread(numbers(math.nan))))
+    assert metrics.spread(accuracies, low_is_bad=False)[1] == pytest.approx(0.9)
+    assert metrics.spread(numbers(0.1, 0.7, 0.4))[1] == pytest.approx(0.1)  # a tenth of three is one
+    assert all(map(math.isnan, metrics.spread(numbers(math.nan))))
 
 
 # in a run
@@ -299,14 +299,14 @@ def test_rows_of_soft_methods_belong_to_the_cluster_they_were_trained_for() -> N
             rows, label = rows.reshape(-1, 4), torch.tensor([0, 1] * 8)
         _, columns = Observer(played).each_round(told)
         torch.testing.assert_close(
-            columns["cosine_within"], meters.cosine_within(rows, label, 2), equal_nan=True
+            columns["cosine_within"], metrics.cosine_within(rows, label, 2), equal_nan=True
         )
 
 
 def test_no_gradient_is_no_reading() -> None:
     """All clients at the best place for them: the mean gradient is 0, and so B is 0/0."""
     flat = [(slice(0, 2), numbers([0], [0]))]
-    found = meters.clusterability(lambda: flat, torch.tensor([0, 0]), torch.tensor([1, 1]), 1)
+    found = metrics.clusterability(lambda: flat, torch.tensor([0, 0]), torch.tensor([1, 1]), 1)
     assert found.isnan().all()
     points = torch.zeros(4, 4), torch.zeros(4)
     run = coterie.run(linear, [points, points], FedAvg(), rounds=1, training=TRAINING)

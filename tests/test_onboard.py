@@ -30,10 +30,10 @@ from coterie import (
     WeCFL,
     toml,
 )
-from coterie.cli import main
+from coterie.cli.main import main
 from coterie.data import from_table, regressions
 from coterie.data.synthetic import coefficients
-from coterie.onboarding import FAR
+from coterie.runs.onboarding import FAR
 
 SEED, SEPARATION = 1, 166.0
 TRAINING = Training(rate=0.02, batch=10, epochs=2)

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from coterie.data import from_arrays, from_folder, from_table
+from coterie.data.federation import Federation
 from coterie.errors import CoterieError
-from coterie.federation import Federation
 
 
 def client_points(data: Federation, id: str, side: str = "train") -> tuple[torch.Tensor, torch.Tensor]:

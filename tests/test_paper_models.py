@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from coterie import ALGORITHMS, Federation, Points, Stage, Stages, Training
+from coterie.backends.simulation import Simulation
 from coterie.errors import CoterieError
 from coterie.models import MODELS, build
-from coterie.simulate import Simulation
 from tests.reference import Client, train
 
 F64, CPU = torch.float64, torch.device("cpu")

@@ -7,10 +7,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coterie import everyone
-from coterie.chance import id_keys
+from coterie.data import everyone
 from coterie.errors import CoterieError
-from coterie.participation import Participation
+from coterie.prng import id_keys
+from coterie.protocol.participation import Participation
 
 KEYS = id_keys(f"client {i}" for i in range(50))
 

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from coterie.data import Deal, Source, deal
-from coterie.data.distributions import _interpolated, cases, turn
-from coterie.data.joined import fitted, joined
-from coterie.data.partitions import dirichlet, divided, filled, weights
-from coterie.data.patterns import few, mixtures, structured
+from coterie.data.federation import Federation, Points
+from coterie.data.partition.assign import dirichlet, divided, filled, weights
+from coterie.data.partition.mixtures import few, mixtures, structured
+from coterie.data.partition.transforms import _interpolated, cases, turn
+from coterie.data.sources.joined import fitted, joined
 from coterie.errors import CoterieError
-from coterie.federation import Federation, Points
 
 SHOWN = ["none", "rotate", "relabel", "permute"]
 SIDES = ("train", "test")
@@ -704,6 +704,6 @@ def test_texts_have_no_labels_to_divide_by(distributions):
 
 
 def test_every_field_is_explained():
-    from coterie.explain import explained
+    from coterie.experiment.field_docs import explained
 
     assert all(one.meaning for one in explained(Deal))

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from coterie import FedEM, FedSPD, Stage, Stages, Training
-from coterie.cohort import Cohort, Personal
+from coterie.backends.simulation import Simulation
 from coterie.data import regressions
 from coterie.errors import SettingError
-from coterie.simulate import Simulation
+from coterie.protocol.cohort import Cohort, Personal
 from tests.test_algorithms import F64, mail, one_number_cohort
 
 STEP = Training(rate=0.1, batch=None, epochs=1)

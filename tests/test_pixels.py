@@ -11,12 +11,12 @@ from torch import Tensor, nn
 
 import coterie
 from coterie import ALGORITHMS, Federation, Points, Stage, Stages, Training
-from coterie.apart import run_apart
-from coterie.chance import mix
+from coterie.backends.evaluation import Result
+from coterie.backends.loopback import run_apart
+from coterie.backends.simulation import Simulation
+from coterie.data.images import MARGIN, Pixels
 from coterie.errors import CoterieError
-from coterie.looks import Result
-from coterie.pixels import MARGIN, Pixels
-from coterie.simulate import Simulation
+from coterie.prng import mix
 
 F64, CPU = torch.float64, torch.device("cpu")
 NORMALISE = ((0.5, 0.4, 0.3), (0.2, 0.3, 0.4))

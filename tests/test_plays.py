@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from coterie.data import load
-from coterie.data.plays import speeches
-from coterie.data.text import CHARACTERS, by_role, tokens
+from coterie.data.sources.shakespeare import speeches
+from coterie.data.sources.text import CHARACTERS, by_role, tokens
 from coterie.errors import CoterieError
 from tests.test_sources import write
 

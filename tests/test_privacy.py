@@ -17,14 +17,14 @@ from torch import Tensor, nn
 
 import coterie
 from coterie import CoterieError, FedAvg, FedEM, Federation, FedSoft, Privacy, Stage, Stages, Training, pFedMe
-from coterie.apart import run_apart
-from coterie.chance import gaussian, mix
-from coterie.cohort import Cohort, Moment
+from coterie.backends.loopback import run_apart
+from coterie.backends.simulation import Simulation, Together
 from coterie.data import digits, from_arrays, regressions
-from coterie.privacy import MODELS, clipped
-from coterie.selection import Answer
-from coterie.simulate import Simulation, Together
-from coterie.wire import Fields, Mail
+from coterie.prng import gaussian, mix
+from coterie.protocol.cohort import Cohort, Moment
+from coterie.protocol.message import Fields, Mail
+from coterie.protocol.privacy import MODELS, clipped
+from coterie.protocol.selection import Answer
 from tests.test_contracts import (
     CASES,
     F64,
@@ -169,7 +169,7 @@ def test_noise_hangs_on_seed_stage_round_client_and_field_alone() -> None:
 def test_noise_is_the_same_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     center = torch.zeros(WIDE, dtype=F64)
     whole = sent(CLIENT, wide(), center.expand(3, -1), center)["row"]
-    monkeypatch.setattr("coterie.privacy.BLOCK", 1)
+    monkeypatch.setattr("coterie.protocol.privacy.BLOCK", 1)
     torch.testing.assert_close(
         sent(CLIENT, wide(), center.expand(3, -1), center)["row"], whole, rtol=0, atol=1e-12
     )

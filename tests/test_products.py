@@ -12,7 +12,7 @@ import pytest
 ASKED = """
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
-from coterie.products import _parts, add_products, products, use_products
+from coterie.engine.compile.kernels import _parts, add_products, products, use_products
 
 g = torch.Generator().manual_seed(0)
 SHAPES = [(10, 200, 784, 0, 1), (200, 300, 10, 1, 0), (32, 576, 25, 0, 0), (40, 60, 1600, 0, 1), (5, 1, 3, 1, 1)]

@@ -13,7 +13,7 @@ from torch import nn
 import coterie
 from coterie import CoterieError, FedAvg, Federation, Training
 from coterie.data import from_arrays
-from coterie.federation import Points
+from coterie.data.federation import Points
 from coterie.recipes import Personalised, kfed_personalise
 
 SETTINGS: dict[str, Any] = {"rounds": 40, "training": Training(rate=0.3, batch=None), "dtype": torch.float64}

@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 
 from coterie import toml
-from coterie.cli import main
-from coterie.experiment import parse
-from coterie.progress import Watcher
-from coterie.store import Store
+from coterie.cli.main import main
+from coterie.experiment.experiment import parse
+from coterie.report.progress import Watcher
+from coterie.runs.folder import Store
 
 KILLS = 20
 

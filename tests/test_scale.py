@@ -27,18 +27,18 @@ from coterie import (
     Stage,
     Stages,
     Training,
-    shelf,
 )
-from coterie.client_memory import Memory
-from coterie.cohort import Cohort, Personal
+from coterie.backends.evaluation import Models, Result
+from coterie.backends.simulation import Simulation
 from coterie.data import regressions
-from coterie.federation import Federation
-from coterie.looks import Models, Result
-from coterie.pace import Pace
-from coterie.results import Record
-from coterie.simulate import Simulation
-from coterie.store import pieces, read_tensors
-from coterie.topology import Topology
+from coterie.data.federation import Federation
+from coterie.engine import storage
+from coterie.protocol.client_state import Memory
+from coterie.protocol.cohort import Cohort, Personal
+from coterie.protocol.topology import Topology
+from coterie.runs.folder import pieces, read_tensors
+from coterie.runs.pace import Pace
+from coterie.runs.result import Record
 
 CPU = torch.device("cpu")
 
@@ -46,11 +46,11 @@ CPU = torch.device("cpu")
 @pytest.fixture
 def little_memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """So little that every table of rows lies on disk, and clients are computed a few at a time."""
-    shelf.memory.cache_clear()
-    monkeypatch.setenv("COTERIE_MEMORY", f"{shelf.SHARE * 600 / 2**30:.9f}")  # 600 bytes a table
-    monkeypatch.setattr(shelf, "NEAR", 300)
+    storage.memory.cache_clear()
+    monkeypatch.setenv("COTERIE_MEMORY", f"{storage.SHARE * 600 / 2**30:.9f}")  # 600 bytes a table
+    monkeypatch.setattr(storage, "NEAR", 300)
     yield
-    shelf.memory.cache_clear()
+    storage.memory.cache_clear()
 
 
 def linear() -> nn.Module:
@@ -83,11 +83,11 @@ def test_on_disk_as_in_memory(
     algorithm: Any, topology: Topology, data: Federation, request: pytest.FixtureRequest
 ) -> None:
     plain = tensors(play(algorithm, topology, data))
-    assert not shelf._mapped
+    assert not storage._mapped
     request.getfixturevalue("little_memory")
     made = []
     request.getfixturevalue("monkeypatch").setattr(
-        shelf, "_file", lambda size, file=shelf._file: made.append(size) or file(size)
+        storage, "_file", lambda size, file=storage._file: made.append(size) or file(size)
     )
     for one, other in zip(plain, tensors(play(algorithm, topology, data)), strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=1e-10)
@@ -118,47 +118,47 @@ def test_a_run_on_disk_leaves_the_same(
 
 
 def test_tables(little_memory: None) -> None:
-    small = shelf.table((3, 4), torch.float32, CPU)
-    large = shelf.table((100, 4), torch.float32, CPU)
-    assert len(shelf._mapped) == 1
+    small = storage.table((3, 4), torch.float32, CPU)
+    large = storage.table((100, 4), torch.float32, CPU)
+    assert len(storage._mapped) == 1
     assert not large.any()
     large[:] = torch.arange(100.0)[:, None]
     small += 1
-    shelf.put_away()
+    storage.put_away()
     assert large[:, 2].tolist() == list(range(100))
     at = torch.tensor([99, 0, 50] * 20)
-    assert torch.equal(shelf.take(large, at)[:, 0], at.float())
-    assert torch.equal(shelf.mean(large), torch.full((4,), 49.5))
-    parts = list(shelf.row_blocks(large))
+    assert torch.equal(storage.take(large, at)[:, 0], at.float())
+    assert torch.equal(storage.mean(large), torch.full((4,), 49.5))
+    parts = list(storage.row_blocks(large))
     assert len(parts) > 1
     assert [i for some in parts for i in range(some.start, some.stop)] == list(range(100))
     del large, at
-    assert not shelf._mapped
+    assert not storage._mapped
 
 
 def test_no_room_on_disk_is_said(little_memory: None) -> None:
     with pytest.raises(CoterieError, match=r"has no room in .*; TMPDIR names another folder"):
-        shelf.table((2**40, 2**10), torch.float32, CPU)
+        storage.table((2**40, 2**10), torch.float32, CPU)
 
 
 def test_memory_must_be_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    shelf.memory.cache_clear()
+    storage.memory.cache_clear()
     monkeypatch.setenv("COTERIE_MEMORY", "much")
     with pytest.raises(CoterieError, match="COTERIE_MEMORY is 'much'; allowed is a number of GiB above 0"):
-        shelf.budget(CPU)
-    shelf.memory.cache_clear()
+        storage.budget(CPU)
+    storage.memory.cache_clear()
 
 
 def test_a_gpu_keeps_little_between_rounds() -> None:
     gpu, row = torch.device("cuda"), torch.Size([1000])
-    assert shelf.home(row, 100, torch.float32, gpu) == gpu
-    assert shelf.home(row, 100_000, torch.float32, gpu) == CPU
-    assert shelf.home(torch.Size([]), 100_000, torch.float32, gpu) == gpu  # one number a client
+    assert storage.home(row, 100, torch.float32, gpu) == gpu
+    assert storage.home(row, 100_000, torch.float32, gpu) == CPU
+    assert storage.home(torch.Size([]), 100_000, torch.float32, gpu) == gpu  # one number a client
 
 
 def test_memory_lies_at_home(monkeypatch: pytest.MonkeyPatch) -> None:
     """With `meta` in the host's place, for want of a GPU: what is put there is moved, and only what is asked for."""
-    monkeypatch.setattr(shelf, "home", lambda *_: torch.device("meta"))
+    monkeypatch.setattr(storage, "home", lambda *_: torch.device("meta"))
     memory = Memory(5)
     memory.put("row", torch.tensor([1, 3]), torch.ones(2, 4))
     assert memory.values["row"].device.type == "meta"
@@ -232,7 +232,7 @@ def test_tables_are_put_away_while_clients_are_gone_through(
     cohort, rows = run.clients.cohort, torch.randn(24, run.network.rows.width)
     run.network.chunk = 2
     calls: list[int] = []
-    monkeypatch.setattr(shelf, "put_away", lambda: calls.append(len(calls)))
+    monkeypatch.setattr(storage, "put_away", lambda: calls.append(len(calls)))
     list(cohort.gradients(rows))
     assert calls
     calls.clear()
@@ -256,7 +256,7 @@ def test_gradients_are_made_anew_where_they_would_not_be_in_memory(
     how: dict[str, Any] = {"rounds": 2, "start": "random", "chunk": 5, "dtype": torch.float64}
     kept = coterie.run(linear, data, IFCA(2), **how)
     if few:
-        monkeypatch.setattr(shelf, "budget", lambda device: 400)
+        monkeypatch.setattr(storage, "budget", lambda device: 400)
     monkeypatch.setattr(Cohort, "gradients", counted)
     run = coterie.run(linear, data, IFCA(2), **how)
     blocks = [slice(begin, min(begin + 5, 24)) for begin in range(0, 24, 5)]

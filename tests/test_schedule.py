@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from coterie import Training, schedule
-from coterie.schedule import Schedule, batches_of, decks, draw
+from coterie import Training
+from coterie.engine import batches
+from coterie.engine.batches import Schedule, batches_of, decks, draw
 
 COUNTS = torch.tensor([200, 60, 9, 2, 1])
 STEPS = Training(batch=4, epochs=None, steps=50)
@@ -61,12 +62,12 @@ def test_an_epoch_has_every_point_once() -> None:
 def test_few_points_of_one_make_no_orders_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """The client of one point has 50 epochs; that of 200 points has one."""
     sorted_numbers: list[int] = []
-    order = schedule._order
+    order = batches._order
 
     def counted(shuffle: bool, key: Tensor, epochs: int, here: Tensor) -> Tensor:
         sorted_numbers.append(epochs * here.numel())
         return order(shuffle, key, epochs, here)
 
-    monkeypatch.setattr(schedule, "_order", counted)
+    monkeypatch.setattr(batches, "_order", counted)
     drawn(STEPS, slice(None))
     assert sum(sorted_numbers) < 5 * 50 * 4 * 2  # problems, steps, batch: what they take, and as much again

@@ -22,17 +22,17 @@ from coterie import (
     Stage,
     Stages,
 )
-from coterie.apart import run_apart
-from coterie.chance import id_keys
-from coterie.cohort import Moment
+from coterie.backends.loopback import run_apart
+from coterie.backends.simulation import Simulation
 from coterie.data import from_arrays, regressions
-from coterie.experiment import load as load_experiment
-from coterie.listener import State
-from coterie.rows import Rows
-from coterie.selection import CLUSTERS, SIZE, by_loss, by_size, diverse
-from coterie.simulate import Simulation
-from coterie.training import Training
-from coterie.wire import Mail, Traffic
+from coterie.engine.rows import Rows
+from coterie.engine.training import Training
+from coterie.experiment.experiment import load as load_experiment
+from coterie.prng import id_keys
+from coterie.protocol.cohort import Moment
+from coterie.protocol.message import Mail, Traffic
+from coterie.protocol.received import State
+from coterie.protocol.selection import CLUSTERS, SIZE, by_loss, by_size, diverse
 
 F64, CPU = torch.float64, torch.device("cpu")
 TRAINING = Training(rate=0.02, batch=10)

@@ -14,9 +14,9 @@ import pytest
 import torch
 
 from coterie.data import Source, data_folder, load, named
-from coterie.data.catalogue import KNOWN
-from coterie.data.idx import read_idx
-from coterie.data.text import CHARACTERS
+from coterie.data.sources.catalogue import KNOWN
+from coterie.data.sources.idx import read_idx
+from coterie.data.sources.text import CHARACTERS
 from coterie.errors import CoterieError
 
 

@@ -26,21 +26,21 @@ from coterie import (
     WeCFL,
 )
 from coterie.algorithms import OneShot
-from coterie.apart import run_apart
-from coterie.chance import id_keys
-from coterie.cohort import Cohort
+from coterie.algorithms.initialisation import STARTS, started
+from coterie.backends.evaluation import Result
+from coterie.backends.loopback import run_apart
+from coterie.backends.simulation import PERTURB, Simulation, hand_over, loss_of_try, perturbed
 from coterie.data import from_arrays, regressions
+from coterie.data.federation import Federation
+from coterie.engine.model import LOSSES, Network
+from coterie.engine.rows import Rows
 from coterie.errors import CoterieError
-from coterie.experiment import parse
-from coterie.federation import Federation
-from coterie.looks import Result
-from coterie.network import LOSSES, Network
-from coterie.rows import Rows
-from coterie.separation import likeliest_shares, look, mixture_loss, separated
-from coterie.simulate import PERTURB, Simulation, hand_over, loss_of_try, perturbed
-from coterie.stages import Course
-from coterie.starts import STARTS, started
-from coterie.wire import Mail, Traffic
+from coterie.experiment.experiment import parse
+from coterie.prng import id_keys
+from coterie.protocol.cohort import Cohort
+from coterie.protocol.message import Mail, Traffic
+from coterie.protocol.separation import likeliest_shares, look, mixture_loss, separated
+from coterie.protocol.stages import Course
 
 F64 = torch.float64
 TRAINING = Training(rate=0.02, batch=10, epochs=2)

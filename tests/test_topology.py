@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coterie.errors import CoterieError
-from coterie.topology import Graph, Server, _absent, _ends, _n_pairs, _number
+from coterie.protocol.topology import Graph, Server, _absent, _ends, _n_pairs, _number
 
 KINDS = {
     "erdos-renyi": Graph("erdos-renyi", degree=6),

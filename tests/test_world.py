@@ -18,9 +18,9 @@ import torch
 from safetensors.torch import load_file
 
 from coterie import toml
-from coterie.cli import main
-from coterie.shards import dealt
-from coterie.store import Store
+from coterie.backends.sharded import dealt
+from coterie.cli.main import main
+from coterie.runs.folder import Store
 from tests.world_plays import all_plays, play, plays
 
 ROOT = Path(__file__).parents[1]

@@ -13,11 +13,11 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from coterie import Federation, Graph, Participation, Server, Stage, Stages, Training
+from coterie.backends.processes import World, here, wait_for_all
+from coterie.backends.simulation import Simulation
 from coterie.data import regressions
-from coterie.observer import Observer
-from coterie.privacy import Privacy
-from coterie.simulate import Simulation
-from coterie.world import World, here, wait_for_all
+from coterie.protocol.privacy import Privacy
+from coterie.runs.monitor import Observer
 from tests.test_contracts import CASES, TRAINING, algorithm, linear
 
 F64 = torch.float64

@@ -2,20 +2,20 @@
 
 from coterie import algorithms, recipes
 from coterie.algorithms import *  # noqa: F403
-from coterie.choice import Choice, Choosing
-from coterie.choose import choose_clusters
-from coterie.clustering import KFed
-from coterie.cohort import Personal
+from coterie.api import load, run
+from coterie.clustering.kfed import KFed
+from coterie.data.federation import Federation, Points
+from coterie.engine.training import Training
 from coterie.errors import CoterieError
-from coterie.federation import Federation, Points
-from coterie.onboarding import Onboarded
-from coterie.participation import Participation
-from coterie.privacy import Privacy
-from coterie.results import PersonalModel, Run
-from coterie.run import load, run
-from coterie.stages import Stage, Stages
-from coterie.topology import Graph, Server
-from coterie.training import Training
+from coterie.model_selection.choice import Choice, Choosing
+from coterie.model_selection.search import choose_clusters
+from coterie.protocol.cohort import Personal
+from coterie.protocol.participation import Participation
+from coterie.protocol.privacy import Privacy
+from coterie.protocol.stages import Stage, Stages
+from coterie.protocol.topology import Graph, Server
+from coterie.runs.onboarding import Onboarded
+from coterie.runs.result import PersonalModel, Run
 
 __version__ = "0.1.0"
 

@@ -3,8 +3,8 @@
 import os
 import sys
 
-from coterie.cli import main
-from coterie.world import launched
+from coterie.backends.processes import launched
+from coterie.cli.main import main
 
 code = main()
 if launched():  # all is written and said; the threads of torch.distributed may abort a process that tidies up

@@ -12,14 +12,14 @@ import torch
 from torch import Tensor, nn
 
 from coterie.algorithms.fedavg import FedAvg
-from coterie.clustering import KFed
-from coterie.clustering_local import Whole, nearest
+from coterie.api import run
+from coterie.clustering.kfed import KFed
+from coterie.clustering.local import Whole, nearest
 from coterie.data import from_arrays
+from coterie.data.federation import Federation, Points
+from coterie.engine.rows import Build
 from coterie.errors import CoterieError
-from coterie.federation import Federation, Points
-from coterie.results import Run
-from coterie.rows import Build
-from coterie.run import run
+from coterie.runs.result import Run
 
 NUMBER = 8  # bytes of a number that k-FED sends
 

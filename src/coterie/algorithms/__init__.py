@@ -1,6 +1,5 @@
 """The algorithms. To add one: write its file, and name it here."""
 
-from coterie.algorithms.algorithm import Algorithm
 from coterie.algorithms.cfl import CFL
 from coterie.algorithms.fedavg import FedAvg
 from coterie.algorithms.fedem import FedEM
@@ -15,6 +14,7 @@ from coterie.algorithms.oneshot import OneShot
 from coterie.algorithms.pfedme import pFedMe
 from coterie.algorithms.plus import FedAvgPlus, FedProxPlus
 from coterie.algorithms.wecfl import WeCFL
+from coterie.protocol.algorithm import Algorithm
 
 _KINDS: tuple[type[Algorithm], ...] = (
     Local,

@@ -8,12 +8,12 @@ from sklearn.cluster import AgglomerativeClustering
 from torch import Tensor
 from torch.nn.functional import normalize, one_hot
 
-from coterie.algorithms.algorithm import Algorithm
-from coterie.algorithms.hard import of_least_loss
-from coterie.cohort import Cohort, Personal
+from coterie.algorithms.hard_clusters import of_least_loss
 from coterie.errors import require
-from coterie.listener import Heard, State
-from coterie.wire import Fields, Mail
+from coterie.protocol.algorithm import Algorithm
+from coterie.protocol.cohort import Cohort, Personal
+from coterie.protocol.message import Fields, Mail
+from coterie.protocol.received import Heard, State
 
 
 @dataclass(frozen=True)

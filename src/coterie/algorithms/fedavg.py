@@ -3,10 +3,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from coterie.algorithms.algorithm import Algorithm
-from coterie.cohort import Cohort
-from coterie.listener import Heard, State
-from coterie.wire import Fields, Mail
+from coterie.protocol.algorithm import Algorithm
+from coterie.protocol.cohort import Cohort
+from coterie.protocol.message import Fields, Mail
+from coterie.protocol.received import Heard, State
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,10 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from coterie.algorithms.algorithm import Algorithm
-from coterie.cohort import Cohort, Personal
-from coterie.listener import Heard, State
-from coterie.wire import Fields, Mail
+from coterie.protocol.algorithm import Algorithm
+from coterie.protocol.cohort import Cohort, Personal
+from coterie.protocol.message import Fields, Mail
+from coterie.protocol.received import Heard, State
 
 
 @dataclass(frozen=True)

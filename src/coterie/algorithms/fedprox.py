@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from coterie.algorithms.fedavg import FedAvg
-from coterie.cohort import Cohort
 from coterie.errors import require
-from coterie.wire import Fields, Mail
+from coterie.protocol.cohort import Cohort
+from coterie.protocol.message import Fields, Mail
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,12 @@ from typing import Any, ClassVar, Literal, Self
 import torch
 from torch import Tensor
 
-from coterie.algorithms.algorithm import Algorithm
-from coterie.cohort import Cohort, Personal, mix_rows
 from coterie.errors import SettingError, require
-from coterie.listener import Heard, State
-from coterie.topology import Topology
-from coterie.wire import Fields, Mail
+from coterie.protocol.algorithm import Algorithm
+from coterie.protocol.cohort import Cohort, Personal, mix_rows
+from coterie.protocol.message import Fields, Mail
+from coterie.protocol.received import Heard, State
+from coterie.protocol.topology import Topology
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from coterie.algorithms.algorithm import Algorithm
-from coterie.cohort import Cohort, Personal, chosen, mix_rows
 from coterie.errors import require
-from coterie.listener import Heard, State
-from coterie.wire import Fields, Mail
+from coterie.protocol.algorithm import Algorithm
+from coterie.protocol.cohort import Cohort, Personal, chosen, mix_rows
+from coterie.protocol.message import Fields, Mail
+from coterie.protocol.received import Heard, State
 
 EPOCHS = (0, 1, 2, 5, 10, 20)  # what "auto" chooses from
 

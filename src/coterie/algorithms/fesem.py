@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from coterie.algorithms.wecfl import WeCFL
-from coterie.rows import Part
+from coterie.engine.rows import Part
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,10 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from coterie.algorithms.hard import ChosenByLoss
-from coterie.cohort import Cohort, chosen
-from coterie.listener import Heard, State
-from coterie.wire import Fields, Mail
+from coterie.algorithms.hard_clusters import ChosenByLoss
+from coterie.protocol.cohort import Cohort, chosen
+from coterie.protocol.message import Fields, Mail
+from coterie.protocol.received import Heard, State
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,13 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from coterie.algorithms.hard import ClusteredByRow
-from coterie.chance import mix
-from coterie.clustering import KFed, farthest_first
-from coterie.clustering_local import lloyd
-from coterie.listener import Heard, State
-from coterie.rows import Part
-from coterie.wire import Mail
+from coterie.algorithms.hard_clusters import ClusteredByRow
+from coterie.clustering.kfed import KFed, farthest_first
+from coterie.clustering.local import lloyd
+from coterie.engine.rows import Part
+from coterie.prng import mix
+from coterie.protocol.message import Mail
+from coterie.protocol.received import Heard, State
 
 log = logging.getLogger("coterie")
 

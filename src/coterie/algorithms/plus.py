@@ -7,12 +7,12 @@ from typing import ClassVar, Literal
 
 from torch import Tensor
 
-from coterie.algorithms.algorithm import Algorithm
 from coterie.algorithms.wecfl import WeCFL
-from coterie.cohort import Cohort, Personal
 from coterie.errors import require
-from coterie.listener import Heard, State
-from coterie.wire import Fields, Mail
+from coterie.protocol.algorithm import Algorithm
+from coterie.protocol.cohort import Cohort, Personal
+from coterie.protocol.message import Fields, Mail
+from coterie.protocol.received import Heard, State
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@ from typing import ClassVar, Literal
 
 import torch
 
-from coterie.algorithms.hard import ClusteredByRow, cluster_rows
-from coterie.listener import Heard, State
-from coterie.rows import Part
+from coterie.algorithms.hard_clusters import ClusteredByRow, cluster_rows
+from coterie.engine.rows import Part
+from coterie.protocol.received import Heard, State
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,12 @@ from typing import Any
 
 from rich.console import Console
 
-from coterie.bench import match, table
-from coterie.bench.entrants import entrants, known, pythons
-from coterie.bench.job import Conditions
+from coterie.bench import session, table
+from coterie.bench.registry import entrants, known, pythons
+from coterie.bench.task import Conditions
 from coterie.bench.workloads import WORKLOADS
 from coterie.errors import CoterieError, Interrupted, require
-from coterie.store import make_folder, write_whole
+from coterie.runs.folder import make_folder, write_whole
 
 WIDE = 200  # columns, where there is no terminal to fit into
 NOISY = 0.5  # spread from which on a time says little
@@ -41,14 +41,14 @@ def bench(
     players: Sequence[str] = (),
 ) -> None:
     """Play, show the table, and write the report as it grows, workload by workload."""
-    match.check(conditions, repeats)
+    session.check(conditions, repeats)
     known(players)
     if out is not None:
         make_folder(out.parent)
         require(
             os.access(out.parent, os.W_OK), "--out", str(out), "a file in a folder that can be written to"
         )
-    works, found, report = match.chosen(only, conditions.device), pythons(python), dict[str, Any]()
+    works, found, report = session.chosen(only, conditions.device), pythons(python), dict[str, Any]()
     played = {n: w for n, w in works.items() if entrants(w, conditions.device, conditions.threads, players)}
     if not played or (only and len(played) < len(works)):
         missing = ", ".join(name for name in works if name not in played)
@@ -72,7 +72,7 @@ def bench(
                 if not console.is_terminal:
                     console.print(doing, markup=False, highlight=False)
 
-            match.play(played, conditions, repeats, found, players, report, tell, finished)
+            session.play(played, conditions, repeats, found, players, report, tell, finished)
     except KeyboardInterrupt:
         interrupted = True
     if report.get("workloads"):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from coterie.chance import word_key
 from coterie.errors import require
+from coterie.prng import word_key
 
 
 def generator(seed: int, *purpose: str) -> np.random.Generator:

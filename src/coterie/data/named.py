@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from coterie.checked import nearest
-from coterie.data import digits as handwritten
-from coterie.data.catalogue import KNOWN, data_folder, load
-from coterie.data.deal import Deal
-from coterie.data.joined import Labels, joined
-from coterie.data.source import Source
+from coterie.data.federation import Federation, Points
+from coterie.data.partition.settings import Deal
+from coterie.data.sources import digits as handwritten
+from coterie.data.sources.catalogue import KNOWN, data_folder, load
+from coterie.data.sources.joined import Labels, joined
+from coterie.data.sources.source import Source
 from coterie.errors import SettingError
-from coterie.federation import Federation, Points
+from coterie.validation import nearest
 
 if TYPE_CHECKING:
-    from coterie.settings import Setting
+    from coterie.experiment.schema import Setting
 
 DEALT: dict[str, Deal] = {  # every data set, with what it says where nothing is said
     **{name: Deal() for name in KNOWN},
@@ -46,7 +46,7 @@ def digits(seed: int = 0, **settings: Any) -> Federation:
 
 def known(source: str) -> dict[str, Setting]:
     """What may be said of a source, and what it is if nothing is said."""
-    from coterie.settings import Setting, parameters  # here, since it needs pydantic
+    from coterie.experiment.schema import Setting, parameters  # here, since it needs pydantic
 
     usual = defaults(source)
     found = {key: replace(one, default=getattr(usual, key)) for key, one in parameters(Deal).items()}

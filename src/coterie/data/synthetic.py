@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from coterie.data.draws import generator
-from coterie.data.patterns import components, counts, mixtures
+from coterie.data.federation import Federation, Points, Task
+from coterie.data.partition.mixtures import components, counts, mixtures
 from coterie.errors import require
-from coterie.federation import Federation, Points, Task
 
 Numbers = npt.NDArray[np.float64]
 Sample = Callable[[npt.NDArray[np.int64], np.random.Generator], tuple[Tensor, Tensor]]  # components to x, y

@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 
 from torch import nn
 
-from coterie.checked import nearest
 from coterie.errors import SettingError, require
 from coterie.models.general import cnn, linear, mlp
 from coterie.models.mobilenet import mobilenet_v2
@@ -22,6 +21,7 @@ from coterie.models.papers import (
     wecfl_fashion,
 )
 from coterie.models.text import char_lstm, leaf_lstm
+from coterie.validation import nearest
 
 Factory = Callable[[], nn.Module]
 

@@ -1,0 +1,123 @@
+"""Good starts: what is played before an algorithm, so that its centers begin apart.
+
+Every clustered method depends on its start. From random centers, those that label single points find classes
+rather than clusters, and those that let clients choose leave some centers unchosen. A start takes a stage and
+gives the stages to play in its place. It spends some of the stage's rounds, so the whole is at most as long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Literal
+
+from coterie.algorithms import Algorithm, FedAvg, FedSoft, OneShot, WeCFL
+from coterie.errors import SettingError, require
+from coterie.protocol.stages import Stage, Stages
+from coterie.protocol.topology import Server
+
+Start = Callable[[Stage], Stages]
+
+TRIES = 5  # of several random starts
+
+# what is played first, and how many of the rounds it takes at most
+
+
+def random(stage: Stage) -> Stages:
+    """Random centers, the same for all: what the papers do."""
+    return Stages((stage,))
+
+
+def several(stage: Stage) -> Stages:
+    """A few rounds from each of several random starts; the one with the least training loss goes on."""
+    most = max(1, stage.rounds // 2)
+    tries = min(TRIES, max(1, most // 2))
+    return replace(stage, rounds=most // tries, tries=tries).then(_rest(stage, most // tries * tries))
+
+
+def warm_up(stage: Stage) -> Stages:
+    """FedAvg first; then every center is its model, pushed a little its own way."""
+    rounds = max(1, stage.rounds // 3)
+    return replace(stage, algorithm=FedAvg(), rounds=rounds).then(_rest(stage, rounds))
+
+
+def clients(stage: Stage) -> Stages:
+    """Clients are clustered first, by WeCFL, until its centers have come apart. A graph needs a server for that."""
+    return _clustered(WeCFL(stage.algorithm.clusters(), represent="all"), stage)
+
+
+def one_shot(stage: Stage) -> Stages:
+    """Clients are clustered first, by k-FED on their first updates. A graph needs a server for that."""
+    return _clustered(OneShot(stage.algorithm.clusters()), stage)
+
+
+def soft(stage: Stage) -> Stages:
+    """FedSoft first, until its centers have come apart; over a graph too, so with no server at all."""
+    first = FedSoft(stage.algorithm.clusters(), pull=0.01)
+    return _until_separated(replace(stage, algorithm=first), stage, stage.rounds // 2)
+
+
+def _clustered(algorithm: Algorithm, stage: Stage) -> Stages:
+    """To be clustered, clients have to be heard: all are invited, even where later rounds invite some."""
+    everyone = replace(stage.participation, fraction=1.0, select="uniform", candidates=None, clusters=None)
+    first = replace(stage, algorithm=algorithm, topology=Server(), participation=everyone)
+    return _until_separated(first, stage, stage.rounds // 3)
+
+
+def _until_separated(first: Stage, stage: Stage, rounds: int) -> Stages:
+    """Private clients do not tell what they see in the centers: then all rounds are played."""
+    until: Literal["rounds", "separated"] = "separated" if stage.privacy is None else "rounds"
+    return replace(first, rounds=max(1, rounds), until=until).then(_rest(stage, max(1, rounds)))
+
+
+def _rest(stage: Stage, rounds: int) -> Stage:
+    return replace(stage, rounds=stage.rounds - rounds)
+
+
+# which
+
+
+def own_start(stage: Stage) -> str:
+    """What the algorithm chooses."""
+    at_server = stage.topology.is_server
+    return stage.algorithm.start_at_server if at_server else stage.algorithm.start_over_graph
+
+
+def started(stage: Stage, start: str | Start | None = None) -> Stages:
+    """The stages to play for this one, with the start named or, if it is None, the algorithm's own choice."""
+    start = own_start(stage) if start is None else start
+    if isinstance(start, str):
+        require(start in STARTS, "start", start, f"one of {', '.join(STARTS)}")
+        start = STARTS[start]
+    algorithm, at_server = stage.algorithm, stage.topology.is_server
+    homeless = algorithm.needs_server and not at_server  # which the algorithm itself will say
+    if start is random or homeless or stage.rounds < 2 or algorithm.clusters() == 1:
+        return random(stage)
+    require(
+        stage.tries == 1,
+        "tries",
+        stage.tries,
+        "1 where a start finds the centers, or start = 'random' beside it",
+    )
+    if algorithm.first_only and start in STARTS.values() and start is not warm_up:
+        raise SettingError(
+            "start", f"needs centers, but {algorithm.title()} begins at one model; allowed is random, warm-up"
+        )
+    if start is several and not (at_server and stage.privacy is None):
+        why = (
+            "over a graph nobody can compare tries"
+            if not at_server
+            else "privacy does not cover their losses"
+        )
+        raise SettingError("start", f"is 'several', but {why}; allowed is another start")
+    return start(stage)
+
+
+STARTS: dict[str, Start] = {
+    "random": random,
+    "several": several,
+    "warm-up": warm_up,
+    "clients": clients,
+    "one-shot": one_shot,
+    "soft": soft,
+}

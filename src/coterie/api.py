@@ -1,0 +1,243 @@
+"""From a model, data and an algorithm to a finished run."""
+
+from __future__ import annotations
+
+import logging
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from coterie.algorithms.initialisation import Start, started
+from coterie.backends.evaluation import Result
+from coterie.backends.simulation import Simulation
+from coterie.data import from_arrays
+from coterie.data.federation import Federation
+from coterie.engine.compile.policy import Compile
+from coterie.engine.model import LOSSES, Loss
+from coterie.engine.rows import Build, Rows, factory
+from coterie.engine.training import Training
+from coterie.errors import CoterieError, SettingError, require
+from coterie.protocol.algorithm import Algorithm
+from coterie.protocol.cohort import Moment, Personal
+from coterie.protocol.participation import Participation
+from coterie.protocol.privacy import Privacy
+from coterie.protocol.stages import Stage, Stages
+from coterie.protocol.topology import Topology
+from coterie.runs.folder import Store
+from coterie.runs.onboarding import Recipe
+from coterie.runs.pace import Every
+from coterie.runs.recorder import Journal, Watch
+from coterie.runs.result import Run
+from coterie.validation import fits
+
+log = logging.getLogger("coterie")
+
+
+def load(
+    folder: Path | str,
+    model: nn.Module | Build | None = None,
+    *,
+    algorithm: Algorithm | Stage | Sequence[Stage] | None = None,
+    training: Training | None = None,
+    loss: Loss | None = None,
+) -> Run:
+    """A finished run from its folder. Its model is made as its experiment.toml says, unless it is given.
+
+    A run that was made in Python takes in new clients if it is given its algorithm, training and loss too, as
+    `coterie.run` was.
+    """
+    store = Store(Path(folder))
+    below = sorted(path.parent.name for path in store.folder.glob("*/summary.json"))
+    if below and not store.finished:
+        raise CoterieError(f"{folder} holds the runs {', '.join(below)}; load one of these folders below it")
+    summary, (tensors, ids) = store.summary(), store.result()
+    in_python = "made" in tomllib.loads(store.experiment.read_text(encoding="utf-8"))
+    if model is None:
+        if in_python:
+            raise CoterieError(
+                f"the run in {folder} was made in Python; give its model: coterie.load(folder, model)"
+            )
+        model = _model(store, summary)
+    build = factory(model)
+    rows = Rows(build().to(tensors["centers"].dtype))
+    if rows.width != tensors["centers"].shape[1]:
+        raise CoterieError(
+            f"the model has {rows.width} numbers and those in {folder} have {tensors['centers'].shape[1]}; "
+            "it must be the model of that run"
+        )
+    own = tensors["personal.rows"].expand(len(ids), -1, -1)  # one model for all is kept once
+    personal = Personal(own, tensors["personal.weights"])
+    result = Result(tensors["centers"], tensors["importance"], personal, tensors.get("fit"))
+    stages = None
+    if algorithm is not None:
+        stages = as_stages(algorithm, summary["rounds"], training)
+        if in_python:
+            _check_same(store, stages)
+
+    def recipe() -> Recipe:
+        known = _stages_of_experiment(store) if stages is None else stages
+        last, moment = known[-1], Moment(**summary["moment"])
+        measure = loss or LOSSES[summary["task"]]
+        cpu, dtype = torch.device("cpu"), tensors["centers"].dtype
+        return Recipe(build, measure, cpu, dtype, last.algorithm, last.training, moment)
+
+    known = None if in_python and stages is None else recipe
+    return Run(rows, ids, summary["task"], result, store.records(), summary, Path(folder), known)
+
+
+def _model(store: Store, summary: Mapping[str, Any]) -> Build:
+    """As the experiment says; its data is read only for old runs, which did not keep the sizes."""
+    from coterie.experiment.experiment import (
+        load as load_experiment,  # pydantic is loaded only where it is needed
+    )
+
+    experiment = load_experiment(store.experiment)
+    if "inputs" in summary:
+        return experiment.factory_for(tuple(summary["inputs"]), summary["outputs"])
+    return experiment.factory(experiment.federation())
+
+
+def _stages_of_experiment(store: Store) -> Stages:
+    from coterie.experiment.experiment import load as load_experiment
+
+    return load_experiment(store.experiment).methods[0].stages
+
+
+def _check_same(store: Store, stages: Stages) -> None:
+    """Is this what the run was made with? Its folder has it in words."""
+    last = tomllib.loads(store.experiment.read_text(encoding="utf-8"))["stages"][-1]
+    for name in ("algorithm", "training"):
+        given = getattr(stages[-1], name)
+        if f"{name}={given!r}" not in last:
+            raise CoterieError(
+                f"{name} is {given!r}, but the last stage of the run in {store.folder} is {last}"
+            )
+
+
+def run(
+    model: nn.Module | Build,
+    data: Federation | Sequence[Any] | Mapping[str, Any],
+    algorithm: Algorithm | Stage | Sequence[Stage],
+    *,
+    rounds: int = 50,
+    training: Training | None = None,
+    topology: Topology | None = None,
+    participation: Participation | None = None,
+    privacy: Privacy | None = None,
+    start: str | Start | None = None,
+    seed: int = 0,
+    out: Path | str | None = None,
+    resume: bool = False,
+    loss: Loss | None = None,
+    device: torch.device | str | None = None,
+    dtype: torch.dtype = torch.float32,
+    chunk: int | None = None,
+    compile: Compile = "auto",
+    tf32: bool = False,
+    evaluate_every: Every = "auto",
+    checkpoint_every: int = 10,
+    watch: Watch | None = None,
+    experiment: str | None = None,
+) -> Run:
+    """Train `algorithm` on the clients of `data`.
+
+    `model` is an nn.Module, its class, or a function that builds one; a module gives its shape and its frozen
+    layers, while trained weights are drawn anew for every start. `data` is a Federation, or one (x, y) per
+    client. `start` is how its centers come apart, a name or a function of `coterie.starts`; None is the algorithm's
+    own choice. With stages, all that comes after `algorithm` up to `start` is theirs. With `out` the run is kept in
+    that folder, with `experiment`, the TOML that describes it, where there is one; `resume` goes on with what lies
+    there. `compile` says whether training steps are compiled: "auto" does so where the work ahead pays for it.
+    `tf32` lets a GPU multiply matrices faster and less exactly. Models are evaluated each `evaluate_every` rounds; at
+    "auto" that is 10, or up to 100 where few clients train in a round.
+    """
+    stages = as_stages(algorithm, rounds, training, topology, participation, privacy, start)
+    _check(seed, dtype, evaluate_every, checkpoint_every, compile)
+    require(not resume or out is not None, "resume", resume, "true only with out, the folder of the run")
+    federation = data if isinstance(data, Federation) else from_arrays(data)
+    simulation = Simulation(
+        factory(model),
+        federation,
+        stages,
+        seed=seed,
+        loss=loss,
+        device=as_device(device),
+        dtype=dtype,
+        chunk=chunk,
+        compile=compile,
+        tf32=tf32,
+    )
+    journal = Journal(simulation, None if out is None else Store(Path(out)), evaluate_every, checkpoint_every)
+    journal.open(described(simulation) if experiment is None else experiment, resume)
+    journal.play_all(watch)
+    return journal.finish()
+
+
+def _check(
+    seed: int, dtype: torch.dtype, evaluate_every: Every, checkpoint_every: int, compile: object
+) -> None:
+    require(fits(seed, int) and 0 <= seed < 2**63, "seed", seed, "a whole number from 0")
+    require(dtype in (torch.float32, torch.float64), "dtype", dtype, "torch.float32 or torch.float64")
+    if evaluate_every != "auto":
+        known = fits(evaluate_every, int) and evaluate_every >= 0
+        require(known, "evaluate_every", evaluate_every, "a whole number from 0 or 'auto'")
+    require(compile == "auto" or isinstance(compile, bool), "compile", compile, "'auto', true or false")
+    require(checkpoint_every >= 1, "checkpoint_every", checkpoint_every, "1 or more")
+
+
+def as_stages(
+    algorithm: Algorithm | Stage | Sequence[Stage],
+    rounds: int,
+    training: Training | None = None,
+    topology: Topology | None = None,
+    participation: Participation | None = None,
+    privacy: Privacy | None = None,
+    start: str | Start | None = None,
+) -> Stages:
+    how = {"training": training, "topology": topology, "participation": participation, "privacy": privacy}
+    if isinstance(algorithm, str | type):
+        says = f"is {algorithm!r}; allowed is an algorithm with its settings, such as coterie.FedAvg(), or stages"
+        raise SettingError("algorithm", says)
+    if isinstance(algorithm, Stage | Sequence):
+        for name, value in {**how, "start": start}.items():
+            if value is not None:
+                raise SettingError(
+                    name, "is given beside stages, which have their own; give it to each Stage"
+                )
+        return Stages((algorithm,) if isinstance(algorithm, Stage) else algorithm)
+    given: dict[str, Any] = {name: value for name, value in how.items() if value is not None}
+    return started(Stage(algorithm, rounds, **given), start)
+
+
+def as_device(name: torch.device | str | None) -> torch.device | None:
+    if name is None:
+        return None
+    try:
+        device = torch.device(name)
+    except RuntimeError as problem:
+        raise SettingError(
+            "device", f"is {name!r}; allowed is 'cpu' or 'cuda', or None for the best"
+        ) from problem
+    there = device.type != "cuda" or torch.cuda.is_available()
+    require(there, "device", name, "'cpu' or None, as this machine has no CUDA device")
+    return device
+
+
+def described(simulation: Simulation) -> str:
+    """What a run from Python can say of itself; its model and data are known there alone."""
+    from coterie.toml import write
+
+    settings = {
+        "made": "in Python, by coterie.run",
+        "seed": simulation.seed,
+        "clients": len(simulation.data),
+        "points": len(simulation.data.train.at),
+        "numbers_in_a_row": simulation.network.rows.width,
+        "dtype": str(simulation.network.dtype),
+        "data": simulation.data.fingerprint(),
+        "stages": [repr(stage) for stage in simulation.stages],
+    }
+    return write(settings)

@@ -1,1 +1,0 @@
-"""Who plays. Each file is run as `python -m players.NAME FOLDER [VARIANT]` by a Python that may have no coterie."""

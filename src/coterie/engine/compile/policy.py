@@ -1,0 +1,177 @@
+"""When the step is compiled, and in how many lanes it runs: decided from the work ahead, never from a clock.
+
+So the same run decides the same way again. (On a GPU a resumed run may have other lanes: steps that are there already
+are taken. There the bits of a resumed run are not promised anyway.)
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from coterie.engine.batches import table_bytes
+from coterie.engine.compile.step import CompiledStep
+from coterie.engine.model import Network
+from coterie.engine.training import Training
+
+log = logging.getLogger("coterie.engine.compile.policy")
+
+Compile = Literal["auto"] | bool
+
+PAYS = 60.0  # seconds of uncompiled work ahead, from which on compiling is worth its while
+OPERATIONS = 4000  # of a step at the most; compiling a larger one takes many minutes
+SHAPES = 6  # steps that are compiled at the most, for other numbers of lanes or other training
+NEAR = 1.25  # a step that is there already is taken if it costs no more than so many times the best one
+CACHE = 8 * 2**20  # bytes of a core's lanes that stay near it
+
+# rough figures of machines, to weigh the work: bytes a second without and with compiling, seconds a step takes anyway
+_PLAIN_SPEED = {"cpu": 7e9, "cuda": 1e12}
+_PLAIN_STEP = {"cpu": 1e-3, "cuda": 3e-3}
+_SECONDS_AN_OPERATION = {"cpu": 0.15, "cuda": 0.04}  # to compile it
+_STEP_LANES = {"cpu": 0, "cuda": 8}  # a compiled step's own time: as much as so many lanes take ...
+_STEP_BYTES = {"cpu": 5e5, "cuda": 6e7}  # ... and as so many bytes
+
+
+class Compiler:
+    """Keeps the compiled steps of a network."""
+
+    def __init__(self, network: Network, compile: Compile, store: Tensor, clients: int, longest: int):
+        self.network, self.store, self.clients, self.longest = network, store, clients, longest
+        known = network.device.type in _PLAIN_SPEED  # of other devices there are no figures
+        self.always, self.off = compile is True, compile is False or not known
+        self.steps: dict[tuple[object, ...], dict[int, CompiledStep]] = {}  # by kind, by lanes
+
+    def step_for(
+        self,
+        training: Training,
+        x: Tensor,
+        y: Tensor,
+        steps: Sequence[int],
+        lanes: int,
+        pulled: bool,
+        rounds: int,
+    ) -> CompiledStep | None:
+        """The compiled step for problems of so many steps, longest first; None: they are to run as they are.
+
+        Every client has `lanes` problems, and as many are expected in each of `rounds` rounds.
+        """
+        if self.off or not steps or x is not self.store or not self.network.vectorised:
+            return None
+        batch = min(training.batch or self.longest, self.longest)
+        optimizer = (
+            training.optimizer,
+            training.momentum,
+            training.nesterov,
+            training.betas,
+            training.epsilon,
+        )
+        kind = (batch, pulled, y.shape[1:], training.weight_decay, optimizer)
+        known = self.steps.setdefault(kind, {})
+        best = self._lanes(training, batch, steps, self.clients * lanes, known, pulled)
+        if best in known:
+            return known[best]
+        plain = self._plain_seconds(training, batch, steps) * rounds
+        if not (self.always or plain > PAYS) or sum(map(len, self.steps.values())) >= SHAPES:
+            return None
+        step = self._compiled(training, y, best, batch, pulled, plain)
+        if step is not None:
+            known[step.lanes] = step
+        return step
+
+    def _lanes(
+        self,
+        training: Training,
+        batch: int,
+        steps: Sequence[int],
+        most: int,
+        known: dict[int, CompiledStep],
+        pulled: bool,
+    ) -> int:
+        """How many lanes take the least time: few lanes wait for no one, many take a step at once."""
+        each = self._lane_bytes(training, batch, pulled)
+        kind = self.network.device.type
+        own = _STEP_LANES[kind] + _STEP_BYTES[kind] / each
+
+        def cost(lanes: int) -> float:
+            return sum(steps[i] for i in range(0, len(steps), lanes)) * (lanes + own)
+
+        tables = table_bytes(training, batch, self.longest)
+        sizes = [max(1, min(most, self._most_lanes(each, tables)))]
+        while sizes[-1] > 1:
+            sizes.append(min(sizes[-1] - 1, round(sizes[-1] * 0.8)))
+        if kind == "cpu":  # by their number alone, so that a resumed run comes to the same bits
+            return min((size for size in sizes if size >= len(steps)), default=sizes[0])
+        best = min(sizes, key=cost)
+        near = min(known, key=cost, default=best)
+        return near if cost(near) <= NEAR * cost(best) else best
+
+    def _most_lanes(self, each: float, tables: int) -> int:
+        """What memory holds; of a CPU, what its cores keep near them."""
+        if self.network.chunk is not None:
+            return self.network.chunk
+        fit = int(self.network.memory_budget() / (2 * each + tables))
+        if self.network.device.type == "cuda":
+            return fit
+        return min(max(1, fit), torch.get_num_threads() * max(1, int(CACHE / each)))
+
+    def _lane_bytes(self, training: Training, batch: int, pulled: bool) -> float:
+        """What a step reads and writes of a lane, more or less."""
+        rows = 2 + len(training.slots()) + int(pulled)
+        numbers = rows * self.network.rows.width + 2 * batch * self.network.training_activations
+        return float(numbers * torch.finfo(self.network.dtype).bits // 8)
+
+    def _plain_seconds(self, training: Training, batch: int, steps: Sequence[int]) -> float:
+        """About how long these problems take without compiling."""
+        kind = self.network.device.type
+        each = 3 * self._lane_bytes(training, batch, False)
+        return sum(steps) * each / _PLAIN_SPEED[kind] + steps[0] * _PLAIN_STEP[kind]
+
+    def _worth(self, plain: float) -> int:
+        """How many operations may be compiled in half the time that they would take without."""
+        return min(OPERATIONS, int(plain / 2 / _SECONDS_AN_OPERATION[self.network.device.type]))
+
+    def _compiled(
+        self, training: Training, y: Tensor, lanes: int, batch: int, pulled: bool, plain: float
+    ) -> CompiledStep | None:
+        missing = _what_is_missing()
+        if missing:
+            log.warning("steps are not compiled: %s", missing)
+            self.off = True
+            return None
+        why = f"without it this stage is about {plain:.0f} s of work" if plain > PAYS else "as asked for"
+        log.info("steps of %d clients at once are compiled: %s ...", lanes, why)
+        try:
+            return CompiledStep(
+                self.network,
+                training,
+                self.store,
+                y,
+                lanes=lanes,
+                batch=batch,
+                pulled=pulled,
+                most_operations=OPERATIONS if self.always else self._worth(plain),
+            )
+        except torch.cuda.OutOfMemoryError:
+            if lanes == 1:
+                raise
+        except Exception as problem:  # a compiler's refusals have no class in common
+            said = str(problem).strip().splitlines() or [type(problem).__name__]
+            log.warning("steps are not compiled: %s", said[0])
+            self.off = True
+            return None
+        # not inside the except above: the error would hold on to what it could not get enough of
+        return self._compiled(training, y, lanes // 2, batch, pulled, plain)
+
+
+def _what_is_missing() -> str | None:
+    """Inductor writes C++ for a CPU; Triton needs a C compiler to load what it writes for a GPU."""
+    names = (os.environ.get("CXX"), "g++", "clang++", "gcc", "clang")
+    if any(shutil.which(name) for name in names if name):
+        return None
+    return "there is no C++ compiler (g++ or clang++) on this machine"

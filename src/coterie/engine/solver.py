@@ -1,0 +1,301 @@
+"""The one local problem, solved for many clients at once.
+
+    minimise over w:   Σ a_i · loss(w; x_i, y_i) / Σ a_i  +  pull/2 · ‖w − anchor‖²
+
+by minibatch steps from `start`. `exists` says which points there are for this solve, and batches are drawn
+from those alone; the weights a_i scale the loss of those there are. A batch's gradient is the mean over its
+points of (a_i / mean a) · gradient_i: unbiased, and exact when the batch is all points.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from coterie.data.federation import Points
+from coterie.engine.batches import Deck, Schedule, batches_of, decks, draw, padded, steps_of, table_bytes
+from coterie.engine.compile.cuda_graph import Recorded
+from coterie.engine.model import Network
+from coterie.engine.training import Training, update
+from coterie.prng import mix
+
+if TYPE_CHECKING:
+    from coterie.engine.compile.policy import Compiler
+    from coterie.engine.compile.step import CompiledStep
+
+
+@dataclass
+class Problems:
+    """Problems to be solved, problem axis first. A client may have several, one a lane and one behind the other."""
+
+    owner: Tensor  # (problem,) the position of the client
+    lane: Tensor  # (problem,) the column of `exists` and `weight` that is meant
+    key: Tensor  # (problem,) what its randomness hangs on
+    start: Tensor  # (problem, width)
+    exists: Tensor | None = None  # (point, lane) bool
+    weight: Tensor | None = None  # (point, lane)
+    anchor: Tensor | None = None  # (problem, width)
+    pull: Tensor | None = None  # (problem,)
+    normalise: bool = True  # are the weights taken relative to their mean, or as they are?
+    kept: dict[str, Tensor] = field(default_factory=dict)  # the optimizer's memory, empty: a fresh one
+    lanes: int = 1  # problems a client
+    of_all: bool = False  # are there so many for every client of the points, in their order?
+
+    def take(self, at: Tensor) -> Problems:
+        def some(value: Tensor) -> Tensor:
+            return value.index_select(0, at)  # of wide rows many times faster than value[at]
+
+        return Problems(
+            some(self.owner),
+            some(self.lane),
+            some(self.key),
+            some(self.start),
+            self.exists,
+            self.weight,
+            None if self.anchor is None else some(self.anchor),
+            None if self.pull is None else some(self.pull),
+            self.normalise,
+            {name: some(value) for name, value in self.kept.items()},
+            self.lanes,
+        )
+
+    @property
+    def like_last_time(self) -> bool:
+        """Is all that batches are drawn from, but for keys, known from the points alone?"""
+        return self.of_all and self.exists is None and self.weight is None
+
+
+@dataclass
+class Solution:
+    rows: Tensor  # (problem, width)
+    loss: (
+        Tensor  # (problem,) mean training loss over the steps; nan where there were none, inf if it diverged
+    )
+    kept: dict[str, Tensor]
+
+
+def solve(
+    network: Network,
+    training: Training,
+    rate: float,
+    points: Points,
+    problems: Problems,
+    compiler: Compiler | None = None,
+    rounds: int = 1,
+) -> Solution:
+    """Solve all problems, in chunks that fit in memory, the longest first.
+
+    With a compiler, `rounds` says how often the like is still to come, so that it can weigh the work ahead.
+    """
+    plan = _plan(network, training, points, problems)
+    compiled = None
+    if compiler is not None:
+        pulled = problems.pull is not None
+        compiled = compiler.step_for(training, points.x, points.y, plan.steps, problems.lanes, pulled, rounds)
+    rate_now = problems.start.new_full((), rate)
+
+    def solved(at: Tensor) -> Solution:
+        if compiled is not None:
+            return _run_compiled(compiled, training, points, problems, plan, at, rate_now)
+        mine, counts = problems.take(at), plan.counts[at]
+        return _Chunk(network, training, points, mine, counts, plan.batch).run(rate_now)
+
+    size = chunk_size(network, training, plan.most) if compiled is None else compiled.lanes
+    if plan.alike and 0 < len(plan.counts) <= size:
+        return solved(plan.longest_first)
+    rows = torch.empty_like(problems.start, memory_format=torch.contiguous_format)
+    loss = problems.start.new_empty(len(rows))
+    kept: dict[str, Tensor] = {}
+    for some in (slice(begin, begin + size) for begin in range(0, len(rows), size)):
+        at = plan.longest_first[some]
+        part = solved(at)
+        there = some if plan.alike else at  # a slice, where it will do, is written much faster
+        rows[there], loss[there] = part.rows, part.loss
+        for name, value in part.kept.items():
+            kept.setdefault(name, value.new_empty(len(rows), *value.shape[1:]))[there] = value
+    return Solution(rows, loss, kept)
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What is known of problems before any batch is drawn."""
+
+    counts: Tensor  # (problem,) points
+    most: int  # points of one of them
+    alike: bool  # have all as many? Longest first is as they are, then
+    batch: int
+    longest_first: Tensor  # (problem,) by points, and so by steps too
+    steps: list[int]  # longest first
+
+
+def _plan(network: Network, training: Training, points: Points, problems: Problems) -> _Plan:
+    def made() -> _Plan:
+        counts = _counts(points, problems)
+        most, least = torch.stack([counts.max(), counts.min()]).tolist() if len(counts) else (1, 1)
+        alike, most = least == most, max(1, most)
+        batch = min(training.batch or most, most)
+        longest_first = torch.argsort(counts, descending=True, stable=True)
+        steps = steps_of(training, batches_of(counts, batch, network.needs_two))
+        return _Plan(counts, most, alike, batch, longest_first, steps[longest_first].tolist())
+
+    if not problems.of_all or problems.exists is not None:
+        return made()
+    return points.remembered("plan", (*_drawn_by(training), network.needs_two, problems.lanes), made)
+
+
+def _drawn_by(training: Training) -> tuple[Hashable, ...]:
+    """What batches depend on."""
+    return training.batch, training.epochs, training.steps, training.shuffle
+
+
+def _run_compiled(
+    compiled: CompiledStep,
+    training: Training,
+    points: Points,
+    problems: Problems,
+    plan: _Plan,
+    at: Tensor,
+    rate: Tensor,
+) -> Solution:
+    """Some problems, in as many lanes as there are; a lane without a problem has one that takes no steps."""
+    network, empty = compiled.network, compiled.lanes - len(at)
+    whole = len(at) == len(plan.counts)
+    if whole and plan.alike and not empty:
+        mine, counts = problems, plan.counts
+    else:
+        mine = problems.take(torch.cat([at, at[:1].expand(empty)]))
+        counts = functional.pad(plan.counts[at], (0, empty))
+    chunk = _Chunk(network, training, points, mine, counts, compiled.batch, whole and problems.like_last_time)
+    schedule = chunk.schedule
+    compiled.load(mine.start, mine.kept or fresh_memory(training, network.rows.split(mine.start)[0]), mine)
+    compiled.run(schedule, points, mine.key, rate)
+    rows, kept, total = compiled.unload()
+    loss = mean_loss(total, schedule.steps)
+    return Solution(
+        rows[: len(at)], loss[: len(at)], {name: value[: len(at)] for name, value in kept.items()}
+    )
+
+
+def chunk_size(network: Network, training: Training, most_points: int) -> int:
+    """How many problems may be in memory at once."""
+    if network.chunk is not None:
+        return network.chunk
+    batch = min(training.batch or most_points, most_points)
+    numbers = (6 + len(training.slots())) * network.rows.width + 4 * batch * network.training_activations
+    each = numbers * torch.finfo(network.dtype).bits // 8 + table_bytes(training, batch, most_points)
+    return max(1, network.memory_budget() // each)
+
+
+def _counts(points: Points, problems: Problems) -> Tensor:
+    """(problem,) how many points exist for it."""
+    if problems.exists is None:
+        return points.sizes[problems.owner]
+    clients = len(points.offset) - 1
+    per_lane = torch.zeros(clients, problems.exists.shape[1], dtype=torch.long, device=points.at.device)
+    per_lane.index_add_(0, points.owner, problems.exists.long())
+    return per_lane[problems.owner, problems.lane]
+
+
+class _Chunk:
+    """Some problems, side by side, sorted by length: at every step the active ones are the first so many."""
+
+    def __init__(
+        self,
+        network: Network,
+        training: Training,
+        points: Points,
+        problems: Problems,
+        counts: Tensor,
+        batch: int,
+        again: bool = False,  # will problems be drawn from just these points the next time too?
+    ):
+        self.network, self.training, self.points, self.problems = network, training, points, problems
+        self.counts, self.batch = counts, batch
+        self.schedule = self._remembered() if again else self._drawn()
+
+    def _remembered(self) -> Schedule:
+        """With the same points as before only the order of a client's is drawn anew."""
+        training, batch, dtype = self.training, self.batch, self.network.dtype
+        key, lanes = self.problems.key, self.problems.lanes
+
+        def drawing() -> Recorded[Schedule]:
+            these = self._decks(*self._points())
+            # not of self, which has the clients' rows
+            return Recorded(lambda key: draw(training.shuffle, these, key, None))
+
+        which = (*_drawn_by(training), batch, self.network.needs_two, dtype, lanes, len(key))
+        return self.points.remembered("drawing", which, drawing)(key)
+
+    def _drawn(self) -> Schedule:
+        table, here = self._points()
+        these, weight = self._decks(table, here), self._weights(table, here)
+        return draw(self.training.shuffle, these, self.problems.key, weight)
+
+    def _points(self) -> tuple[Tensor, Tensor]:
+        """(problem, place) the numbers of the points, and where there is one."""
+        table, here = padded(self.points, self.problems.owner)
+        if self.problems.exists is not None:
+            here = here & self.problems.exists[table, self.problems.lane[:, None]]
+        return table, here
+
+    def _decks(self, table: Tensor, here: Tensor) -> list[Deck]:
+        per_epoch = batches_of(self.counts, self.batch, self.network.needs_two)
+        return decks(self.training, self.batch, self.network.dtype, per_epoch, table, here)
+
+    def _weights(self, table: Tensor, here: Tensor) -> Tensor | None:
+        """(problem, place) a_i over its mean, 0 where there is no point; None: all alike."""
+        if self.problems.weight is None:
+            return None
+        there = here.to(self.network.dtype)
+        weight = self.problems.weight[table, self.problems.lane[:, None]].to(there.dtype) * there
+        if not self.problems.normalise:
+            return weight
+        mean = weight.sum(1, keepdim=True) / there.sum(1, keepdim=True).clamp(min=1)
+        return torch.where(mean > 0, weight / mean.clamp(min=torch.finfo(there.dtype).tiny), 0)
+
+    def run(self, rate: Tensor) -> Solution:
+        network, training, problems, schedule = self.network, self.training, self.problems, self.schedule
+        n = network.rows.n_parameters
+        rows = problems.start.clone()
+        kept = problems.kept or fresh_memory(training, rows[:, :n])
+        total = rows.new_zeros(len(rows))
+        for step, active in self._active():
+            at = schedule.at[step, :active]
+            x, y = self.points.inputs(at), self.points.y[at]
+            weight, mask = schedule.weight[step, :active], schedule.mask[step, :active]
+            key = mix(problems.key[:active], "step", step)
+            gradient, value, tail = network.gradients(rows[:active], x, y, weight, mask, key)
+            total[:active] += value
+            parameters = rows[:active, :n]
+            if problems.pull is not None and problems.anchor is not None:
+                gradient += problems.pull[:active, None] * (parameters - problems.anchor[:active, :n])
+            kept["step"][:active] += 1
+            memory = {name: kept[name][:active] for name in training.slots()}
+            update(training, rate, kept["step"][:active, None], parameters, gradient, memory)
+            rows[:active, n:] = tail
+        return Solution(rows, mean_loss(total, schedule.steps), kept)
+
+    def _active(self) -> Iterator[tuple[int, int]]:
+        """(step, how many problems take it)."""
+        steps: list[int] = self.schedule.steps.tolist()
+        active = len(steps)
+        for step in range(len(self.schedule.at)):
+            while steps[active - 1] <= step:
+                active -= 1
+            yield step, active
+
+
+def fresh_memory(training: Training, parameters: Tensor) -> dict[str, Tensor]:
+    memory = {name: torch.zeros_like(parameters) for name in training.slots()}
+    memory["step"] = parameters.new_zeros(len(parameters))
+    return memory
+
+
+def mean_loss(total: Tensor, steps: Tensor) -> Tensor:
+    """nan is kept for 0/0: no step, no loss."""
+    return total.nan_to_num(torch.inf, torch.inf, -torch.inf) / steps

@@ -1,0 +1,332 @@
+"""An experiment: TOML, to checked settings, to objects."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+import torch
+from pydantic import Field
+
+from coterie import data, models, toml
+from coterie.api import run
+from coterie.backends.processes import here
+from coterie.backends.simulation import Simulation
+from coterie.data.federation import Federation
+from coterie.data.named import DEALT
+from coterie.data.named import known as known_of
+from coterie.engine.compile.policy import Compile
+from coterie.engine.rows import Build
+from coterie.errors import CoterieError, require
+from coterie.experiment.methods import (
+    Count,
+    Layers,
+    Method,
+    MethodTable,
+    check_folder_name,
+    check_labels,
+    check_one_way,
+    method_of,
+    spelled_method,
+    stages_of,
+)
+from coterie.experiment.schema import (
+    REQUIRED,
+    Section,
+    Setting,
+    Table,
+    check,
+    choose,
+    parameters,
+    saying,
+    spell,
+)
+from coterie.model_selection.choice import Choice, Choosing
+from coterie.model_selection.search import Watch as WatchChoosing
+from coterie.model_selection.search import choose_clusters
+from coterie.runs.pace import Every
+from coterie.runs.recorder import Watch
+from coterie.runs.result import Run
+
+SOURCES: dict[str, Callable[..., Federation]] = {  # besides the data sets of `named.DEALT`
+    "regressions": data.regressions,
+    "gaussians": data.gaussians,
+    "folder": data.from_folder,
+    "table": data.from_table,
+}
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _File(MethodTable):
+    name: str | None = None
+    seed: Seed = 0
+    evaluate_every: Count | Literal["auto"] = "auto"
+    checkpoint_every: Annotated[int, Field(ge=1)] = 10
+    dtype: Literal["float32", "float64"] = "float32"
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    threads: Annotated[int, Field(ge=1)] | None = None  # of the CPU
+    compile: Literal["auto"] | bool = "auto"  # training steps: "auto" where the work ahead pays for it
+    tf32: bool = False  # let a GPU multiply matrices faster and less exactly
+    data: Table
+    model: Table | str
+    choosing: Table = field(default_factory=dict)
+    method: tuple[Table, ...] = ()
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """What is to be run, with every setting known."""
+
+    name: str
+    seed: int
+    evaluate_every: Every
+    checkpoint_every: int
+    dtype: str
+    device: str
+    threads: int | None
+    compile: Compile
+    tf32: bool
+    data: Table  # with "source"; "seed" is None where it follows the experiment's
+    model: Table  # with "name"
+    methods: tuple[Method, ...]
+    several: bool  # was it written as a list of methods?
+    choosing: Choosing = field(default_factory=Choosing)  # how, where a number of clusters is "auto"
+
+    @property
+    def auto(self) -> bool:
+        """Is a number of clusters still to be chosen?"""
+        return any(method.auto for method in self.methods)
+
+    def only(self, method: Method) -> Experiment:
+        return replace(self, methods=(method,), several=False)
+
+    def resolved(self) -> str:
+        """TOML with every setting spelled out, which loads as the same experiment."""
+        plain = (
+            "name",
+            "seed",
+            "evaluate_every",
+            "checkpoint_every",
+            "dtype",
+            "device",
+            "threads",
+            "compile",
+            "tf32",
+        )
+        table = spell({key: getattr(self, key) for key in plain}, parameters(_File))
+        table["data"] = spell(self.data, {"source": Setting(str), **_source_settings(self.data["source"])})
+        table["model"] = spell(self.model, dict.fromkeys(self.model, Setting(Any, None)))
+        if self.auto:
+            table["choosing"] = asdict(self.choosing)
+        methods = [spelled_method(method) for method in self.methods]
+        return toml.write({**table, **({"method": methods} if self.several else methods[0])})
+
+    def federation(self) -> Federation:
+        settings = {key: value for key, value in self.data.items() if key != "source"}
+        settings["seed"] = self.seed if settings["seed"] is None else settings["seed"]
+        source = self.data["source"]
+        with saying(Section("data", settings)):
+            return SOURCES[source](**settings) if source in SOURCES else data.named(source, **settings)
+
+    def factory(self, federation: Federation) -> Build:
+        """What makes a fresh model, sized for the data."""
+        return self.factory_for(tuple(federation.train.x.shape[1:]), federation.n_outputs)
+
+    def factory_for(self, shape: tuple[int, ...], outputs: int) -> Build:
+        """The same, where the data itself is not at hand."""
+        settings = {key: value for key, value in self.model.items() if key not in ("name", "folder")}
+        for folder in (os.getcwd(), self.model.get("folder")):
+            if folder is not None and folder not in sys.path:
+                sys.path.insert(0, folder)
+        with saying(Section("model", self.model)):
+            return models.build(self.model["name"], shape, outputs, **settings)
+
+    def prepare(self) -> Prepared:
+        """Everything made and checked; nothing is written yet."""
+        federation = self.federation()
+        here().check(len(federation))
+        for method in self.methods:
+            method.check(federation.ids, self.seed)
+        cuda = self.device != "cuda" or torch.cuda.is_available()
+        require(cuda, "device", self.device, "'cpu' or 'auto', as this machine has no CUDA device")
+        if self.auto:
+            with saying(Section("choosing")):
+                self.choosing.numbers(len(federation))
+        prepared = Prepared(self, federation, self.factory(federation))
+        with saying(Section("model", self.model)), _threads(self.threads):
+            prepared.simulation(self.methods[0])  # which looks whether the model fits the data
+        return prepared
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """An experiment with its data and its model, ready to run."""
+
+    experiment: Experiment
+    federation: Federation
+    build: Build
+
+    def simulation(self, method: Method) -> Simulation:
+        device, dtype = self._place()
+        seed = self.experiment.seed
+        return Simulation(self.build, self.federation, method.stages, seed=seed, device=device, dtype=dtype)
+
+    def play(self, method: Method, out: Path, *, resume: bool = False, watch: Watch | None = None) -> Run:
+        """Run one method in its folder."""
+        if method.auto:
+            raise CoterieError(f"{method.label}: how many clusters is 'auto'; choose a number first")
+        device, dtype = self._place()
+        with _threads(self.experiment.threads):
+            return run(
+                self.build,
+                self.federation,
+                method.stages,
+                seed=self.experiment.seed,
+                out=out,
+                resume=resume,
+                device=device,
+                dtype=dtype,
+                evaluate_every=self.experiment.evaluate_every,
+                checkpoint_every=self.experiment.checkpoint_every,
+                compile=self.experiment.compile,
+                tf32=self.experiment.tf32,
+                watch=watch,
+                experiment=self.experiment.only(method).resolved(),
+            )
+
+    def choose(self, method: Method, out: Path, watch: WatchChoosing | None = None) -> Choice:
+        """How many clusters a method should have; what was tried is kept in the folder."""
+        device, dtype = self._place()
+        with _threads(self.experiment.threads), saying(Section("choosing")):
+            return choose_clusters(
+                self.build,
+                self.federation,
+                method.stages,
+                choosing=self.experiment.choosing,
+                seed=self.experiment.seed,
+                out=out,
+                device=device,
+                dtype=dtype,
+                watch=watch,
+                experiment=self.experiment.only(method.with_clusters(1)).resolved(),
+            )
+
+    def _place(self) -> tuple[torch.device | None, torch.dtype]:
+        device = None if self.experiment.device == "auto" else torch.device(self.experiment.device)
+        return device, getattr(torch, self.experiment.dtype)
+
+
+@contextmanager
+def _threads(number: int | None) -> Iterator[None]:
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(number or before)
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def load(path: Path | str, overrides: Iterable[str] = (), seed: int | None = None) -> Experiment:
+    """The experiment in a file, with changes such as "algorithm.pull=0.5"."""
+    path = Path(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as problem:
+        reason = problem.strerror if isinstance(problem, OSError) else "it is not UTF-8 text"
+        raise CoterieError(f"{path} cannot be read ({reason}); allowed is a TOML file") from problem
+    table = toml.read(text, str(path))
+    toml.change(table, overrides)
+    if seed is not None:
+        table["seed"] = seed
+    plain = re.sub(r"[^A-Za-z0-9._+-]+", "-", path.stem).strip(".-") or "experiment"
+    return parse(table, plain[:80], path.parent)
+
+
+def parse(table: Table, name: str = "experiment", folder: Path | str = ".") -> Experiment:
+    """The experiment in a table; its relative paths are looked for in `folder`."""
+    file = _File(**check(Section("", table), parameters(_File)).values)
+    check_one_way(file)
+    folder = Path(folder).absolute()
+    outer: Layers = [("", file)]
+    if file.method:
+        methods = tuple(method_of(outer, f"method.{i}.", one, folder) for i, one in enumerate(file.method))
+    else:
+        methods = (stages_of(outer, "", file, folder),)
+    check_labels(methods)
+    name = file.name if file.name is not None else name
+    check_folder_name("name", name)
+    return Experiment(
+        name=name,
+        seed=file.seed,
+        evaluate_every=file.evaluate_every,
+        checkpoint_every=file.checkpoint_every,
+        dtype=file.dtype,
+        device=file.device,
+        threads=file.threads,
+        compile=file.compile,
+        tf32=file.tf32,
+        data=_data(Section("data", file.data), folder),
+        model=_model(
+            Section("model", {"name": file.model} if isinstance(file.model, str) else file.model), folder
+        ),
+        methods=methods,
+        several=bool(file.method),
+        choosing=_choosing(Section("choosing", file.choosing)),
+    )
+
+
+def _choosing(section: Section) -> Choosing:
+    section = check(section, parameters(Choosing))
+    with saying(section):
+        return Choosing(**section.values)
+
+
+# data and model
+
+
+def _data(section: Section, folder: Path) -> Table:
+    source = _source(section)
+    section = check(section.without("source"), _source_settings(source), also=("source",))
+    for key in _paths(source):
+        section.values[key] = str(folder / section.values[key])
+    return {"source": source, **section.values}
+
+
+def _source(section: Section) -> str:
+    """A name, or several data sets joined by +."""
+    given = section.values.get("source")
+    if not isinstance(given, str) or "+" not in given:
+        return choose(section, "source", (*DEALT, *SOURCES))
+    each = [replace(section, values={"source": name.strip()}) for name in given.split("+")]
+    return "+".join(choose(one, "source", DEALT) for one in each)
+
+
+def _paths(source: str) -> list[str]:
+    known = parameters(SOURCES[source]) if source in SOURCES else {}
+    return [key for key, one in known.items() if Path in get_args(one.hint)]
+
+
+def _source_settings(source: str) -> dict[str, Setting]:
+    """A source's own parameters; paths are texts in TOML, and the seed may be left to the experiment."""
+    known = parameters(SOURCES[source]) if source in SOURCES else known_of(source)
+    paths = {key: replace(known[key], hint=str) for key in _paths(source)}
+    return {**known, **paths, "seed": Setting(Seed | None, None)}
+
+
+def _model(section: Section, folder: Path) -> Table:
+    name = section.values.get("name")
+    if (
+        isinstance(name, str) and ":" in name
+    ):  # the user's own, whose settings are checked when it is imported
+        return {"folder": str(folder), **section.values}
+    name = choose(section, "name", models.MODELS)
+    known = {key: one for key, one in parameters(models.MODELS[name]).items() if one.default is not REQUIRED}
+    known["init"] = parameters(models.build)["init"]
+    return {"name": name, **check(section.without("name"), known, also=("name",)).values}

@@ -1,0 +1,121 @@
+"""What every algorithm is made of: train, tell, combine.
+
+An algorithm is a frozen dataclass of hyperparameters with both halves in one file. What its client methods
+return is exactly what crosses the wire. In a round, in this order:
+
+    ask      at the listener   who reports, if anybody
+    report   at the client     something cheap
+    plan     at the listener   who trains, and what each is offered
+    train    at the client     the local problem, and what is told of it
+    combine  at the listener   what was heard, into centers
+
+and, when models are wanted, `farewell` at the listener, then `importance`, `personal` and (once, at the end)
+`finish` at the client. A client that comes later has `onboard`. What is told leaves a client through privacy.py, which
+needs `tells` and `received`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from coterie.errors import CoterieError, require
+from coterie.protocol.cohort import Cohort, Personal
+from coterie.protocol.message import Fields, Mail
+from coterie.protocol.received import Heard, State
+from coterie.protocol.topology import Topology
+from coterie.validation import Checked
+
+
+@dataclass(frozen=True)
+class Algorithm(Checked):
+    """The base of all; its defaults are those of a single shared model."""
+
+    bibtex: ClassVar[str]
+    needs_server: ClassVar[bool] = False
+    first_only: ClassVar[bool] = False  # begins at one common model, whatever centers it is handed
+    last_only: ClassVar[bool] = False  # finds how many centers it leaves, which no next stage could plan for
+    start_at_server: ClassVar[str] = "random"  # of a lone algorithm, where none is named; see starts.py
+    start_over_graph: ClassVar[str] = "random"
+    soft: ClassVar[bool] = False  # does each point have a cluster, or the client as a whole?
+    exempt: ClassVar[dict[str, str]] = {}  # contract tests that cannot apply, with the reason
+
+    @classmethod
+    def title(cls) -> str:
+        return cls.__name__
+
+    def settings(self) -> dict[str, Any]:
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
+    def clusters(self) -> int:
+        return int(getattr(self, "n_clusters", 1))
+
+    def check(self, n_clients: int, topology: Topology) -> None:
+        """Refuse before the start what could not run."""
+        require(self.clusters() >= 1, "n_clusters", self.clusters(), "1 or more")
+        if self.needs_server and not topology.is_server:
+            raise CoterieError(f"{self.title()} needs a server; it cannot run over a graph")
+
+    # at the listener
+
+    def begin(self, state: State) -> State:
+        """What the listener knows at first, besides centers."""
+        return state
+
+    def ask(self, state: State) -> Mail | None:
+        return None
+
+    def plan(self, state: State, reports: Mail | None) -> tuple[State, Mail]:
+        return state, state.offer(centers=state.centers)
+
+    def combine(self, state: State, heard: Heard) -> State:
+        raise NotImplementedError
+
+    def needed(self, heard: Heard) -> Tensor:
+        """(edge,) must the speaker's row go to this listener? Counts bytes sent from point to point."""
+        return torch.ones_like(heard.edges[0], dtype=torch.bool)
+
+    def farewell(self, state: State) -> Mail:
+        """What clients are sent when they are to make their personal models."""
+        return state.offer(centers=state.centers)
+
+    # under privacy
+
+    def tells(self, rounds: int) -> dict[str, int]:
+        """How often a client tells each field in so many rounds; what it only sends back does not count."""
+        return {"row": rounds, "size": rounds}
+
+    def received(self, offer: Mail, told: Fields) -> Tensor:
+        """What the model told began at, as the listener knows it: shaped as the model, (client, ..., width)."""
+        return offer.centers[:, 0]
+
+    # at the client
+
+    def report(self, cohort: Cohort, offer: Mail) -> Fields:
+        raise NotImplementedError
+
+    def train(self, cohort: Cohort, offer: Mail) -> Fields:
+        raise NotImplementedError
+
+    def importance(self, cohort: Cohort, offer: Mail) -> Tensor:
+        """(client, cluster) the share of a client's points that each center fits best."""
+        return cohort.fractions(cohort.nearest(offer.centers), self.clusters())
+
+    def personal(self, cohort: Cohort, offer: Mail) -> Personal:
+        """The model that a client would use now."""
+        return Personal.single(offer.centers[:, 0])
+
+    def finish(self, cohort: Cohort, offer: Mail) -> Personal:
+        """The model that a client takes away at the end."""
+        return self.personal(cohort, offer)
+
+    def has_final_phase(self) -> bool:
+        """Is the model at the end another than the one in use before?"""
+        return type(self).finish is not Algorithm.finish
+
+    def onboard(self, cohort: Cohort, offer: Mail) -> tuple[Tensor, Personal]:
+        """Importance and model of clients that come after the end; they are offered the centers and no more."""
+        return self.importance(cohort, offer), self.finish(cohort, offer)

@@ -1,0 +1,375 @@
+"""The clients whose data is on this machine, computed together.
+
+In simulation a cohort is thousands of clients; on a device it is a cohort of one, running the same lines.
+Anything per point is flat: the points of the first client, then of the second, and so on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from torch.func import vmap
+from torch.nn import functional
+
+from coterie.data.federation import Points, Task
+from coterie.engine import storage
+from coterie.engine.batches import padded
+from coterie.engine.model import Network
+from coterie.engine.scores import Scores, score_outputs
+from coterie.engine.solver import Problems, chunk_size, solve
+from coterie.engine.training import Training
+from coterie.prng import gumbel, mix
+from coterie.protocol.client_state import Memory
+
+if TYPE_CHECKING:
+    from coterie.engine.compile.policy import Compiler
+    from coterie.protocol.privacy import Privacy
+
+
+@dataclass(frozen=True)
+class Personal:
+    """Personal models: several rows whose predictions are averaged by weight, or just one."""
+
+    rows: Tensor  # (client, part, width)
+    weights: Tensor  # (client, part)
+
+    @staticmethod
+    def single(rows: Tensor) -> Personal:
+        return Personal(rows[:, None], rows.new_ones(len(rows), 1))
+
+    @staticmethod
+    def largest(centers: Tensor, importance: Tensor) -> Personal:
+        """Each client's center of largest importance."""
+        return Personal.single(chosen(centers, importance.argmax(1)))
+
+
+@dataclass(frozen=True)
+class Moment:
+    """When it is: with the seed, all that randomness and schedules depend on besides the client."""
+
+    seed: int
+    stage: int = 0
+    round: int = 0
+    rounds: int = 1  # of this stage
+    before: int = 0  # rounds of the stages before
+
+    @property
+    def of_run(self) -> int:
+        """The round, counted over all stages."""
+        return self.before + self.round
+
+
+@dataclass(frozen=True)
+class Cohort:
+    """Clients side by side, client axis first."""
+
+    network: Network
+    training: Training
+    points: Points
+    keys: Tensor  # (client,) from the clients' ids
+    memory: Memory
+    at: Tensor  # (client,) where they lie in `memory`
+    task: Task
+    moment: Moment
+    privacy: Privacy | None = None  # of what they tell
+    compiler: Compiler | None = None  # of their steps
+    _lost: list[tuple[Tensor, int, Tensor]] = field(
+        default_factory=list, init=False, repr=False, compare=False
+    )
+
+    @staticmethod
+    def whole(
+        network: Network, training: Training, points: Points, keys: Tensor, task: Task, seed: int
+    ) -> Cohort:
+        """All the clients of this machine."""
+        at = torch.arange(len(keys), device=network.device)
+        points = points.to(network.device, network.dtype)
+        keys = keys.to(network.device)
+        return Cohort(network, training, points, keys, Memory(len(keys)), at, task, Moment(seed))
+
+    def take(self, clients: Tensor) -> Cohort:
+        """Some of them; they keep their memory."""
+        points = self.points.take(clients)
+        if points is self.points:  # all, in their order
+            return replace(self)
+        return replace(self, points=points, keys=self.keys[clients], at=self.at[clients])
+
+    def when(self, moment: Moment) -> Cohort:
+        return replace(self, moment=moment)
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    @property
+    def sizes(self) -> Tensor:
+        """(client,) how many points each has."""
+        return self.points.sizes
+
+    @property
+    def initial(self) -> Tensor:
+        """(client, width) the start that every client can make for itself from the seed."""
+        return self.network.initial("client").expand(len(self), -1)
+
+    def keep(self, name: str, value: Tensor) -> None:
+        self.memory.put(name, self.at, value)
+
+    def recall(self, name: str, otherwise: Tensor) -> Tensor:
+        return self.memory.get(name, self.at, otherwise)
+
+    def key(self, purpose: str) -> Tensor:
+        m = self.moment
+        return mix(int(mix(m.seed, m.stage, m.round, purpose)), self.keys)
+
+    def draw(self, chance: Tensor, purpose: str = "draw") -> Tensor:
+        """(client,) a cluster for each client, drawn by its chances (client, cluster)."""
+        cluster = torch.arange(chance.shape[1], device=chance.device)
+        noise = gumbel(mix(self.key(purpose)[:, None], cluster))
+        return (chance.to(torch.float64).log() + noise).argmax(1)
+
+    def batch(self, purpose: str) -> Tensor:
+        """(point,) bool: one batch of each client, the size that training asks for, drawn without replacement."""
+        if self.training.batch is None:
+            return torch.ones_like(self.points.at, dtype=torch.bool)
+        return self._ranks(purpose) < self.training.batch
+
+    def part(self, one_in: int, purpose: str) -> Tensor:
+        """(point,) bool: one in so many of each client's points, drawn; at least one, but never all."""
+        count = (self.sizes // one_in).clamp(min=1)
+        return self._ranks(purpose) < torch.minimum(count, self.sizes - 1)[self.points.owner]
+
+    def _ranks(self, purpose: str) -> Tensor:
+        """(point,) the place of each point in a random order of its client's."""
+        owner = self.points.owner
+        place = torch.arange(len(owner), device=owner.device) - self.points.offset[owner]
+        order = torch.argsort(mix(self.key(purpose)[owner], place))
+        order = order[torch.argsort(owner[order], stable=True)]  # by client, and within it by key
+        rank = torch.empty_like(place)
+        rank[order] = place
+        return rank
+
+    # the local problem
+
+    def solve(
+        self,
+        start: Tensor,
+        *,
+        points: Tensor | None = None,
+        weight: Tensor | None = None,
+        anchor: Tensor | None = None,
+        pull: float | Tensor = 0.0,
+        normalise: bool = True,
+        training: Training | None = None,
+        slot: Tensor | None = None,
+        purpose: str = "train",
+    ) -> Tensor:
+        """Rows that solve each client's local problem from `start` (client, width).
+
+        With start (client, cluster, width), `points` and `weight` may be (point, cluster): one problem per
+        client and cluster. Weights count relative to their mean, unless `normalise` is off: then as they are, so
+        that a problem of little weight takes small steps. `training` stands in for the cohort's own. Where a client
+        trains another cluster each round, `slot` (client,) says which, so that each keeps its own optimizer state.
+        """
+        several = start.dim() == 3
+        lanes = start.shape[1] if several else 1
+        training = training or self.training
+        owner, lane = self.points.remembered("problems", lanes, lambda: self._problems(lanes))
+        problems = Problems(
+            owner=owner,
+            lane=lane,
+            key=self._lane_keys(purpose, lanes),
+            start=start.reshape(-1, start.shape[-1]),
+            exists=_columns(points, lanes),
+            weight=_columns(weight, lanes),
+            normalise=normalise,
+            lanes=lanes,
+            of_all=True,
+        )
+        if anchor is not None:
+            strength = torch.as_tensor(pull, dtype=start.dtype, device=start.device)
+            problems.anchor = anchor.reshape(problems.start.shape)
+            problems.pull = strength.expand(start.shape[:-1]).reshape(-1)
+        if training.keep:
+            problems.kept = self._recall_optimizer(training, problems.start, lanes, slot)
+        now = training.rate_at(self.moment.round, self.moment.rounds)
+        rounds = self.moment.rounds if purpose == "train" else 1  # that the like of this is to be done
+        solution = solve(self.network, training, now, self.points, problems, self.compiler, rounds)
+        self.keep("loss", solution.loss.view(len(self), lanes).mean(1))
+        if training.keep:
+            self._keep_optimizer(solution.kept, lanes, slot)
+        return solution.rows.view(start.shape)
+
+    def _problems(self, lanes: int) -> tuple[Tensor, Tensor]:
+        """(problem,) the client, and the lane."""
+        clients, each = (torch.arange(n, device=self.at.device) for n in (len(self), lanes))
+        return clients.repeat_interleave(lanes), each.repeat(len(self))
+
+    def _lane_keys(self, purpose: str, lanes: int) -> Tensor:
+        """(problem,) the first lane has the client's own key, so that one lane is as none."""
+        key = self.key(purpose)[:, None]
+        if lanes == 1:
+            return key[:, 0]
+        lane = torch.arange(lanes, device=self.keys.device)
+        return torch.where(lane == 0, key, mix(key, "lane", lane)).flatten()
+
+    def _recall_optimizer(
+        self, training: Training, start: Tensor, lanes: int, slot: Tensor | None
+    ) -> dict[str, Tensor]:
+        kept = {
+            name: start.new_zeros(len(self), lanes, self.network.rows.n_parameters)
+            for name in training.slots()
+        }
+        kept["step"] = start.new_zeros(len(self), lanes)
+        for name, zero in kept.items():
+            for s, part in self._by_slot(slot):
+                zero[part] = self.memory.get(f"optimizer.{name}{s}", self.at[part], zero[part])
+        return {name: value.flatten(0, 1) for name, value in kept.items()}
+
+    def _keep_optimizer(self, kept: dict[str, Tensor], lanes: int, slot: Tensor | None) -> None:
+        for name, value in kept.items():
+            value = value.view(len(self), lanes, *value.shape[1:])
+            for s, part in self._by_slot(slot):
+                self.memory.put(f"optimizer.{name}{s}", self.at[part], value[part])
+
+    def _by_slot(self, slot: Tensor | None) -> list[tuple[str, Tensor]]:
+        """The clients that use each slot, by the slot's name."""
+        if slot is None:
+            return [("", torch.arange(len(self), device=self.at.device))]
+        return [(f".{s}", (slot == s).nonzero()[:, 0]) for s in sorted(set(slot.tolist()))]
+
+    # models on data
+
+    def losses(self, centers: Tensor) -> Tensor:
+        """(point, cluster) the loss of each center (client, cluster, width) on its client's points."""
+        for known, version, found in self._lost:  # importance and models are made of the same
+            if known is centers and version == centers._version:
+                return found
+        columns = [self._evaluate(centers[:, s], self.network.point_losses) for s in range(centers.shape[1])]
+        self._lost[:] = [(centers, centers._version, torch.stack(columns, 1))]
+        return self._lost[0][2]
+
+    def knows_losses(self, centers: Tensor | None) -> bool:
+        """Have the losses of these centers been computed, so that they can be had for nothing?"""
+        return any(known is centers for known, _, _ in self._lost)
+
+    def means(self, values: Tensor) -> Tensor:
+        """(client, ...) the mean over a client's points (point, ...)."""
+        total = values.new_zeros(len(self), *values.shape[1:]).index_add_(0, self.points.owner, values)
+        return total / self.sizes.view(-1, *(1,) * (values.dim() - 1))
+
+    def nearest(self, centers: Tensor) -> Tensor:
+        """(point,) the center of least loss."""
+        return self.losses(centers).argmin(1)
+
+    def fractions(self, label: Tensor, clusters: int) -> Tensor:
+        """(client, cluster) the share of each label among a client's points."""
+        counts = torch.zeros(len(self), clusters, dtype=self.network.dtype, device=label.device)
+        counts.index_add_(0, self.points.owner, functional.one_hot(label, clusters).to(counts.dtype))
+        return counts / self.sizes[:, None]
+
+    def gradients(self, rows: Tensor) -> Iterator[tuple[slice, Tensor]]:
+        """Some clients, and the gradients (client, parameter) of their mean losses at their rows, as in training.
+
+        One client's is as large as its row, so all of them need not be in memory.
+        """
+        whole = replace(self.training, batch=None)
+        at_once = chunk_size(self.network, whole, int(self.sizes.max()))
+        position, keys = torch.arange(len(self), device=self.at.device), self.key("gradient")
+        for some in self._blocks(len(self), at_once):
+            table, here = padded(self.points, position[some])
+            mask = here.to(self.network.dtype)
+            x, y, weight = self.points.inputs(table), self.points.y[table], mask / mask.sum(1, keepdim=True)
+            yield some, self.network.gradients(rows[some], x, y, weight, mask, keys[some])[0]
+
+    def score(self, personal: Personal, points: Points | None = None) -> Scores:
+        """Loss, accuracy and macro-F1 of each client's model, on its own or on given points."""
+        cohort = self if points is None else replace(self, points=points)
+        parts = [
+            cohort._evaluate(personal.rows[:, k], cohort._outputs) for k in range(personal.rows.shape[1])
+        ]
+        return score_outputs(parts, personal.weights, cohort.points, self.network.loss, self.task)
+
+    def _outputs(self, row: Tensor, x: Tensor, _y: Tensor) -> Tensor:
+        return self.network.outputs(row, x)
+
+    def _evaluate(self, rows: Tensor, what: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Tensor:
+        """(point, ...) `what` of each client's row (client, width) on its points."""
+        points, network = self.points, self.network
+        with torch.no_grad():
+            if not len(points.at):  # of some clients none may have any
+                return what(rows[0], points.x[points.at], points.y)
+            if network.alone_in_evaluation or not (network.evaluates_together or is_shared(rows)):
+                return self._evaluate_alone(rows, what)
+            if is_shared(rows):  # one model for all: every client's points in one row of batches
+                batches = torch.split(
+                    torch.arange(len(points.at), device=points.at.device), self._points_at_once()
+                )
+                return torch.cat([what(rows[0], points.inputs(b), points.y[b]) for b in batches])
+            return self._evaluate_together(rows, what)
+
+    def _evaluate_alone(self, rows: Tensor, what: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Tensor:
+        results = []
+        for i in self._with_points().tolist():
+            own = slice(int(self.points.offset[i]), int(self.points.offset[i + 1]))
+            results.append(what(rows[i], self.points.inputs(own), self.points.y[own]))
+        return torch.cat(results)
+
+    def _evaluate_together(self, rows: Tensor, what: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Tensor:
+        results = []
+        numbers = 2 * (self.network.rows.width + int(self.sizes.max()) * self.network.activations)
+        at_once = max(1, self.network.memory_budget() // (numbers * self._number_bytes()))
+        with_points = self._with_points()
+        all_have = len(with_points) == len(rows)
+        for some in self._blocks(len(with_points), at_once):
+            clients = with_points[some]
+            table, here = padded(self.points, clients)
+            x, y = self.points.inputs(table), self.points.y[table]
+            theirs = rows[some] if all_have else rows.index_select(0, clients)
+            results.append(vmap(what)(theirs, x, y)[here])
+        return torch.cat(results)
+
+    def _blocks(self, clients: int, at_once: int) -> Iterator[slice]:
+        """So many of the clients at a time; what has been read and written of tables on disk is put away."""
+        row_bytes = self.network.rows.width * self._number_bytes()
+        return storage.blocks(clients, row_bytes, self.at.device, at_once * row_bytes)
+
+    def _with_points(self) -> Tensor:
+        """The clients that have any; a client may be without test points."""
+        return (self.sizes > 0).nonzero()[:, 0]
+
+    def _points_at_once(self) -> int:
+        return max(1, self.network.memory_budget() // (2 * self._number_bytes() * self.network.activations))
+
+    def _number_bytes(self) -> int:
+        return torch.finfo(self.network.dtype).bits // 8
+
+
+def is_shared(rows: Tensor) -> bool:
+    """Is this one row, shown to every client? (An expanded tensor has stride 0.)"""
+    return len(rows) == 1 or rows.stride(0) == 0
+
+
+def chosen(centers: Tensor, choice: Tensor) -> Tensor:
+    """(client, width) of each client's centers (client, cluster, width) the one that it chose (client,)."""
+    if is_shared(centers):
+        return centers[0].index_select(0, choice)  # of wide rows many times faster
+    return centers[torch.arange(len(centers), device=choice.device), choice]
+
+
+def mix_rows(weights: Tensor, centers: Tensor) -> Tensor:
+    """Σ_s weight·center / Σ_s weight: (client, cluster) and (client, cluster, width) to (client, width)."""
+    weights = (weights / weights.sum(-1, keepdim=True)).to(centers.dtype)
+    # not as a product of matrices, for which a server's centers would be copied
+    mixed = weights[:, :1] * centers[:, 0]
+    for s in range(1, centers.shape[1]):
+        mixed.addcmul_(weights[:, s, None], centers[:, s])
+    return mixed
+
+
+def _columns(values: Tensor | None, lanes: int) -> Tensor | None:
+    if values is None:
+        return None
+    return values if values.dim() == 2 else values[:, None].expand(-1, lanes)

@@ -1,0 +1,148 @@
+"""Whom a server invites to a round: all alike, by size, by loss, or by loss from different clusters.
+
+What it has to know for that is told like everything else. Before the first round of a stage every client tells its
+size, and for k-FED the means of its inputs; in a round the candidates are sent what they need to make their
+personal models, and tell the mean loss of these on their training data.
+"""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from coterie.clustering.kfed import combine, local_clusters
+from coterie.errors import require
+from coterie.prng import gumbel, mix
+from coterie.protocol.algorithm import Algorithm
+from coterie.protocol.cohort import Cohort, Moment
+from coterie.protocol.message import Fields, Mail, Traffic
+from coterie.protocol.participation import Participation
+from coterie.protocol.received import State
+
+log = logging.getLogger("coterie")
+
+Answer = Callable[[Cohort, Mail], Fields]  # at the client
+Tell = Callable[[Answer, Mail, Moment], Mail]  # from letters to clients to what they tell
+
+SIZE, CLUSTERS = "selection.size", "selection.clusters"  # fields of the state
+
+
+def invite(
+    how: Participation, algorithm: Algorithm, state: State, tell: Tell, traffic: Traffic
+) -> tuple[State, Mail | None]:
+    """The state with those that are invited to this round, and what they have been sent to find that out."""
+    seed, round = state.moment.seed, state.moment.of_run
+    if how.select == "uniform":
+        return replace(state, invited=how.invited(state.keys, seed, round)), None
+    if SIZE not in state.fields:
+        state = enrol(how, state, tell, traffic)
+    number = how.n_invited(state.n_clients)
+    if how.select == "size":
+        return replace(state, invited=by_size(state, number)), None
+    asked = by_size(state, how.n_candidates(state.n_clients)) & how.came(state.keys, seed, round)
+    sent = algorithm.farewell(replace(state, invited=asked))
+    told = tell(partial(losses, algorithm), sent, state.moment)
+    traffic.to_clients(sent)
+    traffic.to_server(told)
+    ranked = by_loss(state, told)
+    if how.select == "loss-per-cluster":
+        ranked = diverse(ranked, state.fields[CLUSTERS])
+    invited = torch.zeros_like(state.invited)
+    invited[ranked[:number]] = True
+    return replace(state, invited=invited), sent
+
+
+def by_size(state: State, number: int) -> Tensor:
+    """(client,) bool: so many, drawn without replacement with chances proportional to size; a race of Gumbels."""
+    m = state.moment
+    race = state.fields[SIZE].double().log() + gumbel(mix(m.seed, m.of_run, "by size", state.keys))
+    drawn = torch.zeros_like(state.invited)
+    drawn[race.topk(number).indices] = True
+    return drawn
+
+
+def by_loss(state: State, told: Mail) -> list[int]:
+    """The candidates that were heard, highest loss first (Cho et al.); one whose model diverged is not heard."""
+    if not len(told):
+        return []
+    told = told.take(told.finite().nonzero()[:, 0])
+    ties = mix(state.moment.seed, state.moment.of_run, "tie", state.keys[told.clients]).argsort()
+    order = ties[told.loss[ties].argsort(descending=True, stable=True)]
+    ranked: list[int] = told.clients[order].tolist()
+    return ranked
+
+
+def diverse(ranked: Iterable[int], clusters: Tensor) -> list[int]:
+    """Candidates in another order: first those that k-FED's filter leaves, then those of the rest that it leaves, ...
+
+    Section 4.2.2: "further filtering out the devices coming from the same clusters". Choice: one is filtered out
+    if those before it have all its clusters (client, cluster) bool; where it leaves too few, it begins again.
+    """
+    chosen: list[int] = []
+    left = list(ranked)
+    while left:
+        covered = torch.zeros_like(clusters[0])
+        filtered = []
+        for client in left:
+            if covered.any() and not (clusters[client] & ~covered).any():
+                filtered.append(client)
+            else:
+                chosen.append(client)
+                covered = covered | clusters[client]
+        left = filtered
+    return chosen
+
+
+def enrol(how: Participation, state: State, tell: Tell, traffic: Traffic) -> State:
+    """Before the first round, when nobody is absent: sizes, and for k-FED the clusters that each client has."""
+    told = tell(partial(introduce, how), state.for_everyone().offer(), state.moment)
+    traffic.to_server(told)
+    state = state.update(**{SIZE: told.size})
+    if how.select != "loss-per-cluster":
+        return state
+    means = [each[np.isfinite(each).all(1)] for each in told.means.double().cpu().numpy()]
+    most = sum(map(len, means))
+    allowed = f"at most {most}, the means that clients told"
+    require(how.clusters is None or how.clusters <= most, "clusters", how.clusters, allowed)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        found = combine(means, how.clusters, random_state=_seed(state.moment))
+    for one in said:
+        log.warning("%s", one.message)
+    clusters = torch.zeros(state.n_clients, len(found.centers), dtype=torch.bool)
+    for client, own in enumerate(found.clusters):
+        clusters[client, torch.as_tensor(own)] = True
+    return state.update(**{CLUSTERS: clusters.to(state.keys.device)})
+
+
+# at the client
+
+
+def introduce(how: Participation, cohort: Cohort, offer: Mail) -> Fields:
+    """My size, and for k-FED the means of my inputs, flattened (k', feature); nan where I have fewer."""
+    if how.select != "loss-per-cluster":
+        return {"size": cohort.sizes}
+    points, seed = cohort.points, _seed(cohort.moment)
+    x = points.x.flatten(1)
+    means = torch.full((len(cohort), how.local_clusters, x.shape[1]), torch.nan, dtype=cohort.network.dtype)
+    for i in range(len(cohort)):
+        own = points.at[points.offset[i] : points.offset[i + 1]]
+        found = local_clusters(x[own].cpu().numpy(), how.local_clusters, random_state=seed).means
+        means[i, : len(found)] = torch.as_tensor(found)
+    return {"size": cohort.sizes, "means": means.to(cohort.network.device)}
+
+
+def losses(algorithm: Algorithm, cohort: Cohort, offer: Mail) -> Fields:
+    """The mean loss of my present model on my training data."""
+    return {"loss": cohort.score(algorithm.personal(cohort, offer)).loss}
+
+
+def _seed(moment: Moment) -> int:
+    return int(mix(moment.seed, moment.stage, "k-FED") % 2**31)

@@ -1,0 +1,155 @@
+"""What is to be played: stages one after another, and where in them a run is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from itertools import pairwise
+from typing import Literal
+
+from coterie.engine.training import Training
+from coterie.errors import CoterieError, require
+from coterie.protocol.algorithm import Algorithm
+from coterie.protocol.cohort import Moment
+from coterie.protocol.participation import Participation
+from coterie.protocol.privacy import Privacy
+from coterie.protocol.topology import Server, Topology
+from coterie.validation import Checked
+
+
+@dataclass(frozen=True)
+class Stage(Checked):
+    """Some rounds of one algorithm. Its centers start the next stage."""
+
+    algorithm: Algorithm
+    rounds: int  # how many, or with until = "separated" the most
+    training: Training = field(default_factory=Training)
+    topology: Topology = field(default_factory=Server)
+    participation: Participation = field(default_factory=Participation)
+    privacy: Privacy | None = None
+    until: Literal["rounds", "separated"] = "rounds"  # "separated": it ends once the centers have come apart
+    tries: int = 1  # from so many random starts, of which the one with the least training loss is kept
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.rounds >= 0, "rounds", self.rounds, "0 or more")
+        require(self.tries >= 1, "tries", self.tries, "1 or more")
+        require(self.rounds > 0 or self.tries == 1, "tries", self.tries, "1 where no round is played")
+        server = self.tries == 1 or self.topology.is_server
+        require(server, "tries", self.tries, "1 over a graph, where nobody could compare them")
+        self._check_private()
+
+    def _check_private(self) -> None:
+        """Whatever clients tell beside what the algorithm has them tell has no noise on it."""
+        if self.privacy is None:
+            return
+        allowed = "with privacy, which covers what the algorithm has clients tell and no more"
+        require(self.until == "rounds", "until", self.until, f"'rounds' {allowed}")
+        require(self.tries == 1, "tries", self.tries, f"1 {allowed}")
+        select = self.participation.select
+        require(select == "uniform", "participation.select", select, f"'uniform' {allowed}")
+
+    def then(self, following: Stage) -> Stages:
+        return Stages((self, following))
+
+
+class Stages(tuple[Stage, ...]):
+    """Stages one after another."""
+
+    def then(self, following: Stage) -> Stages:
+        return Stages((*self, following))
+
+    def check(self, n_clients: int) -> None:
+        if not self:
+            raise CoterieError("there is no stage; at least one algorithm with its rounds is needed")
+        for number, stage in enumerate(self):
+            if not isinstance(stage, Stage):
+                raise CoterieError(f"a stage is {stage!r}; allowed is a Stage, an algorithm with its rounds")
+            stage.topology.check(n_clients)
+            stage.algorithm.check(n_clients, stage.topology)
+            stage.participation.check(n_clients, stage.topology.is_server)
+            first = number == 0 or stage.tries == 1
+            require(first, "tries", stage.tries, "1 in a stage that starts from the centers of another")
+        if len(self) > 1 and not all(stage.rounds for stage in self):
+            raise CoterieError("a stage has 0 rounds; each of several stages needs 1 or more")
+        for before, after in pairwise(self):
+            _check_pair(before.algorithm, after.algorithm)
+
+
+def _check_pair(before: Algorithm, after: Algorithm) -> None:
+    """Can the second start from the centers of the first? One model starts any number of centers."""
+    if before.last_only:
+        raise CoterieError(f"{before.title()} finds the number of clusters; no stage can follow it")
+    left, wanted = before.clusters(), after.clusters()
+    if left == 1:
+        return
+    if after.first_only:
+        raise CoterieError(
+            f"{after.title()} begins at one common model; it must be the first stage, or follow one of one model"
+        )
+    if left != wanted:
+        raise CoterieError(
+            f"{before.title()} leaves {left} centers but {after.title()}, which is to start from them, has "
+            f"n_clusters = {wanted}; the two must agree"
+        )
+
+
+@dataclass
+class Course:
+    """Where in its stages a run is. A stage is played once, or from several starts; each time is a try."""
+
+    stages: Stages
+    stage: int = 0
+    attempt: int = 0  # the try
+    round: int = 0  # of this try, those played
+    before: int = 0  # rounds of the stages and tries before
+    ended: bool = False  # this try, ahead of its rounds
+
+    @property
+    def now(self) -> Stage:
+        return self.stages[self.stage]
+
+    @property
+    def over(self) -> bool:
+        """Is this try at its end?"""
+        return self.ended or self.round >= self.now.rounds
+
+    @property
+    def last_try(self) -> bool:
+        return self.attempt + 1 == self.now.tries
+
+    @property
+    def done(self) -> bool:
+        return self.over and self.last_try and self.stage + 1 == len(self.stages)
+
+    @property
+    def played(self) -> int:
+        """Rounds so far."""
+        return self.before + self.round
+
+    @property
+    def planned(self) -> int:
+        """Rounds in all, if no stage to come ends ahead of them."""
+        this = self.round if self.over else self.now.rounds
+        tries = (self.now.tries - self.attempt - 1) * self.now.rounds
+        return self.before + this + tries + sum(s.rounds * s.tries for s in self.stages[self.stage + 1 :])
+
+    def go_on(self) -> None:
+        """To the next try, or to the next stage."""
+        self.before += self.round
+        self.round, self.ended = 0, False
+        if self.last_try:
+            self.stage, self.attempt = self.stage + 1, 0
+        else:
+            self.attempt += 1
+
+    def moment(self, seed: int) -> Moment:
+        """Of the last round played, or of the first."""
+        return Moment(seed, self.stage, max(0, self.round - 1), self.now.rounds, self.before)
+
+    def numbers(self) -> dict[str, int]:
+        return {f.name: int(getattr(self, f.name)) for f in fields(self) if f.name != "stages"}
+
+    def set(self, numbers: dict[str, int]) -> None:
+        for name in self.numbers():
+            setattr(self, name, numbers[name])
+        self.ended = bool(self.ended)

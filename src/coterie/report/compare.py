@@ -1,0 +1,141 @@
+"""Finished runs side by side: what was measured, as mean and standard deviation over seeds."""
+
+from __future__ import annotations
+
+import json
+import math
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+from coterie.errors import CoterieError
+from coterie.runs.folder import Store
+
+Numbers = dict[str, float]
+
+
+def measured(summary: Mapping[str, Any]) -> Numbers:
+    """The numbers of a run's summary that tables show, by the heading they have there."""
+    found: Numbers = {}
+    centers, personal = summary.get("centers", {}), summary.get("personal", {})
+    if centers:
+        name, values = _measure(centers)
+        for distribution, own in enumerate(centers["center_of_distribution"]):
+            found[f"{name} on {distribution + 1}"] = values[own][distribution]
+            others = [row[distribution] for center, row in enumerate(values) if center != own]
+            if others:
+                best = max if name == "accuracy" else min
+                found[f"others on {distribution + 1}"] = best(map(_plain, others))
+        if "importance_error" in centers:
+            found["importance error"] = centers["importance_error"]
+    if summary.get("pure_clients"):  # of mixed clients the largest share says little
+        found["ARI"] = summary["ari"]
+    if personal:
+        name, value = _measure(personal)
+        found[f"personal {name}"] = value
+        if "accuracy" in personal:
+            found.update({"personal F1": personal["f1"], "personal loss": personal["loss"]})
+    found["MB sent"] = summary["megabytes"]
+    return {heading: _plain(number) for heading, number in found.items()}
+
+
+def _plain(number: float | None) -> float:
+    """What diverged is null in a summary."""
+    return math.nan if number is None else number
+
+
+def _measure(scores: Mapping[str, Any]) -> tuple[str, Any]:
+    """Accuracy where there are classes, and otherwise the loss, which is the squared error."""
+    return ("accuracy", scores["accuracy"]) if "accuracy" in scores else ("MSE", scores["loss"])
+
+
+@dataclass(frozen=True)
+class Found:
+    """A finished run in its folder."""
+
+    folder: Path
+    settings: dict[str, Any]  # those of its experiment.toml, by full name
+    numbers: Numbers
+
+    @property
+    def label(self) -> str:
+        return str(self.settings.get("label", self.folder.name))
+
+    @property
+    def seed(self) -> int:
+        return int(self.settings["seed"])
+
+    def others(self) -> dict[str, Any]:
+        """All settings but the seed."""
+        return {key: value for key, value in self.settings.items() if key != "seed"}
+
+
+@dataclass(frozen=True)
+class Line:
+    """Runs that differ in their seed alone."""
+
+    name: str
+    runs: tuple[Found, ...]
+
+    def over_seeds(self) -> dict[str, tuple[float, float | None]]:
+        """Mean and sample standard deviation of each number that all the runs have; one run has no deviation."""
+        shared = [key for key in self.runs[0].numbers if all(key in run.numbers for run in self.runs)]
+        columns = {key: [run.numbers[key] for run in self.runs] for key in shared}
+        return {key: (fmean(each), stdev(each) if len(each) > 1 else None) for key, each in columns.items()}
+
+
+def find(folders: Iterable[Path]) -> tuple[list[Found], list[Path]]:
+    """The finished runs in and below these folders, and the folders of the unfinished ones."""
+    finished: dict[Path, Found] = {}
+    unfinished: list[Path] = []
+    for folder in folders:
+        if not folder.is_dir():
+            raise CoterieError(f"{folder} is not a folder; allowed are folders that hold runs")
+        for experiment in sorted(folder.rglob("experiment.toml")):
+            store = Store(experiment.parent)
+            if store.finished:
+                finished[store.folder.resolve()] = _read(store)
+            elif (store.folder / "clients").is_dir():
+                unfinished.append(store.folder)
+    return list(finished.values()), unfinished
+
+
+def _read(store: Store) -> Found:
+    try:
+        table = tomllib.loads(store.experiment.read_text(encoding="utf-8"))
+        return Found(store.folder, {"seed": 0, **_flat(table)}, measured(store.summary()))
+    except (ValueError, KeyError, IndexError, TypeError) as problem:
+        raise CoterieError(f"{store.folder} holds no whole run: {problem}") from problem
+
+
+def _flat(table: Any, name: str = "") -> dict[str, Any]:
+    """Settings by full name."""
+    is_list_of_tables = isinstance(table, list) and any(isinstance(one, dict) for one in table)
+    if not isinstance(table, dict) and not is_list_of_tables:
+        return {name: table}
+    inner = table.items() if isinstance(table, dict) else enumerate(table)
+    return {k: v for key, one in inner for k, v in _flat(one, f"{name}.{key}" if name else str(key)).items()}
+
+
+def lines(runs: Sequence[Found]) -> list[Line]:
+    """Runs grouped by everything but the seed; groups of one label are told apart by what differs."""
+    groups: dict[str, dict[int, Found]] = {}
+    for run in runs:  # the same seed twice is the same run twice
+        groups.setdefault(json.dumps(run.others(), sort_keys=True), {}).setdefault(run.seed, run)
+    members = [tuple(run for _, run in sorted(group.items())) for group in groups.values()]
+    firsts = [group[0] for group in members]
+    return [Line(_name(group[0], firsts), group) for group in members]
+
+
+def _name(run: Found, others: Sequence[Found]) -> str:
+    """The label; the experiment's name where another has that label too; and settings where that has them."""
+    same_label = [other for other in others if other.label == run.label]
+    own = run.others()
+    rivals = [o.others() for o in same_label if o.settings.get("name") == run.settings.get("name")]
+    name = f" ({own.get('name')})" if len(rivals) < len(same_label) else ""
+    keys = sorted({key for rival in rivals for key in rival})
+    differing = [key for key in keys if len({json.dumps(rival.get(key)) for rival in rivals}) > 1]
+    return " ".join([run.label + name, *(f"{key}={own[key]}" for key in differing if key in own)])

@@ -1,0 +1,77 @@
+"""How far a run is: a bar at a terminal, a few lines elsewhere."""
+
+from __future__ import annotations
+
+import time
+from contextlib import AbstractContextManager, ExitStack
+from typing import Any
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from coterie.runs.recorder import Watch
+
+LINES = 5  # per method, where there is no terminal
+
+
+class Watcher(AbstractContextManager["Watcher"]):
+    """Shows one method after another."""
+
+    def __init__(self, console: Console):
+        self.console = console
+        self._bars: Progress | None = None
+        self._open = ExitStack()
+        if console.is_terminal:
+            self._bars = Progress(
+                TextColumn("{task.description}"),
+                BarColumn(bar_width=24),
+                MofNCompleteColumn(),
+                TextColumn("loss {task.fields[loss]}"),
+                TimeElapsedColumn(),
+                TextColumn("left"),
+                TimeRemainingColumn(elapsed_when_finished=False),
+                console=console,
+            )
+
+    def __enter__(self) -> Watcher:
+        if self._bars is not None:
+            self._open.enter_context(self._bars)
+        return self
+
+    def __exit__(self, *problem: Any) -> None:
+        self._open.close()
+
+    def method(self, label: str, rounds: int, done: int = 0) -> Watch:
+        """What to call after every round of this method."""
+        if self._bars is not None:
+            return self._bar(self._bars, label, rounds, done)
+        began, every = time.perf_counter(), max(1, rounds // LINES)
+
+        def watch(record: dict[str, Any], rounds: int) -> None:
+            now = record["round"] + 1
+            if now % every == 0 or now == rounds:
+                seconds = time.perf_counter() - began
+                self.console.print(
+                    f"{label}: round {now}/{rounds}, loss {_loss(record)}, {seconds:.1f} s", highlight=False
+                )
+
+        return watch
+
+    def _bar(self, bars: Progress, label: str, rounds: int, done: int) -> Watch:
+        bar = bars.add_task(label, total=rounds, completed=done, loss=_loss({}))
+
+        def watch(record: dict[str, Any], rounds: int) -> None:
+            bars.update(bar, completed=record["round"] + 1, total=rounds, loss=_loss(record))
+
+        return watch
+
+
+def _loss(record: dict[str, Any]) -> str:
+    return "–" if record.get("loss") is None else f"{record['loss']:.4g}"

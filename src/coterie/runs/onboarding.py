@@ -1,0 +1,278 @@
+"""A client that comes after the end: its importance, its model, and how sure that is.
+
+A client's loss is that of the centers on its points. Where a client as a whole has a cluster, it is the mean loss of
+its best center, and the margin is what the second best has more; where each point has one (FedEM, FedSoft, FedSPD),
+both are the mean over points of the same.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import save
+from torch import Tensor
+
+from coterie.backends.simulation import Simulation
+from coterie.data.federation import Points, Task
+from coterie.data.own.arrays import Array, Client, Pairs, pairs
+from coterie.data.own.tables import TABLES, Columns, client_of, read_npz, read_table
+from coterie.data.own.targets import Named, targets
+from coterie.engine.model import LOSSES, Loss, Network
+from coterie.engine.rows import Build
+from coterie.engine.training import Training
+from coterie.errors import CoterieError
+from coterie.prng import id_keys
+from coterie.protocol.algorithm import Algorithm
+from coterie.protocol.cohort import Cohort, Moment, Personal
+from coterie.protocol.received import State
+from coterie.runs.folder import make_folder, write_whole
+from coterie.runs.result import PersonalModel, Run, pixels_of
+
+FAR = 2.0  # a loss above so many times the most that a client of the run has fits no cluster
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What made a run's models, so that a new client is treated as the others were in the last round."""
+
+    build: Build
+    loss: Loss
+    device: torch.device
+    dtype: torch.dtype
+    algorithm: Algorithm
+    training: Training
+    moment: Moment
+
+    @staticmethod
+    def of(simulation: Simulation) -> Recipe:
+        network, stage = simulation.network, simulation.stage
+        return Recipe(
+            build=network.build,
+            loss=network.loss,
+            device=network.device,
+            dtype=network.dtype,
+            algorithm=stage.algorithm,
+            training=stage.training,
+            moment=simulation.state.moment,
+        )
+
+
+@dataclass(frozen=True)
+class Onboarded:
+    """A new client: what it has of each cluster, its model, and how sure that is."""
+
+    id: str
+    points: int
+    importance: tuple[float, ...]  # of each cluster
+    losses: tuple[float, ...]  # of each center, the mean over its points; none where there are no centers
+    loss: float | None  # of its best center, or the mean over points of the best center's
+    margin: float | None  # how much more the second best has; None where there is no second
+    limit: float | None  # the highest loss that fits; None where the run does not know
+    model: PersonalModel = field(repr=False)  # called with inputs, it predicts
+    personal: Personal = field(repr=False)  # the same as rows and weights
+
+    @property
+    def fits(self) -> bool | None:
+        """False: it fits no cluster; None: the run does not know."""
+        return None if self.limit is None or self.loss is None else self.loss <= self.limit
+
+    def verdict(self) -> str:
+        """In words."""
+        if self.fits is None:
+            return "whether it fits is not known: this run did not keep how well its own clients do"
+        what = f"its loss is {self.loss:.4g}, and up to {self.limit:.4g} fits"
+        return f"it fits: {what}" if self.fits else f"it fits no cluster: {what}"
+
+    def save(self, folder: Path) -> None:
+        """personal.safetensors with rows and weights, then onboarded.json; each whole."""
+        make_folder(folder)
+        tensors = {"rows": self.personal.rows[0], "weights": self.personal.weights[0]}
+        write_whole(
+            folder / "personal.safetensors", save({n: t.contiguous().cpu() for n, t in tensors.items()})
+        )
+        kept = ("id", "points", "importance", "losses", "loss", "margin", "limit", "fits")
+        numbers = {name: _plain(getattr(self, name)) for name in kept}
+        write_whole(folder / "onboarded.json", (json.dumps(numbers, indent=1) + "\n").encode())
+
+
+def own_fit(simulation: Simulation, centers: Tensor) -> Tensor | None:
+    """(client,) each client's loss, on its held-out points if it has any: a new client's were not trained on.
+
+    Of the centers (cluster, width) that a new client would be offered. None where there are none to offer.
+    """
+    algorithm, cohort = simulation.stage.algorithm, simulation.clients.cohort
+    if not algorithm.farewell(simulation.state.for_everyone()).fields:
+        return None
+    offered = centers.expand(len(cohort), *centers.shape)
+    fit, _ = best_of(cohort, cohort.losses(offered), algorithm.soft)
+    if simulation.test is not None:
+        held_out = replace(cohort, points=simulation.test)
+        tested, _ = best_of(held_out, held_out.losses(offered), algorithm.soft)
+        fit = torch.where(held_out.sizes > 0, tested, fit)
+    return simulation.clients.of_all(fit)
+
+
+def best_of(cohort: Cohort, losses: Tensor, soft: bool) -> tuple[Tensor, Tensor | None]:
+    """(client,) the loss of a client's best center, and the margin to the second; `soft`: point by point."""
+    losses = torch.where(losses.isnan(), torch.inf, losses)
+    least = (losses if soft else cohort.means(losses)).topk(min(2, losses.shape[1]), 1, largest=False).values
+    least = cohort.means(least) if soft else least
+    return least[:, 0], least[:, 1] - least[:, 0] if least.shape[1] > 1 else None
+
+
+def onboard(run: Run, recipe: Recipe, centers: Tensor, fit: Tensor | None, given: Client) -> Onboarded:
+    """One client, a cohort of its own, with the run's centers (cluster, width)."""
+    network = Network(
+        recipe.build,
+        recipe.loss,
+        device=recipe.device,
+        dtype=recipe.dtype,
+        seed=recipe.moment.seed,
+        normalise=run.summary.get("normalise"),
+        augment=bool(run.summary.get("augment")),
+    )
+    where = f"client {given.id!r}"
+    points = _points(run, given.train, where).to(network.device, network.dtype)
+    known = points.y if run.task == "regression" else torch.zeros_like(points.y)  # labels are looked at next
+    network.probe(points.x[:4], known[:4])
+    _check_labels(network, points, run.task, where)
+    key = id_keys([given.id]).to(network.device)
+    cohort = Cohort.whole(network, recipe.training, points, key, run.task, recipe.moment.seed)
+    cohort = cohort.when(recipe.moment)
+    algorithm = recipe.algorithm
+    newcomer = torch.ones(1, dtype=torch.bool, device=network.device)
+    state = State(centers.to(network.device)[None], key, network.rows, True, recipe.moment, newcomer)
+    has_centers = bool(algorithm.farewell(algorithm.begin(state)).fields)
+    offer = state.offer(centers=state.centers) if has_centers else state.offer()
+    losses = cohort.losses(offer.centers) if has_centers else None
+    if losses is not None and not losses.isfinite().all():
+        raise CoterieError(
+            f"{where}: the loss of the run's centers is not finite on its points; its numbers must be in the range of "
+            "those that the run was trained on"
+        )
+    importance, personal = algorithm.onboard(cohort, offer)
+    if not personal.rows.isfinite().all():
+        raise CoterieError(f"{where}: its model diverged in training; a run with a smaller rate is needed")
+    loss = margin = None
+    if losses is not None:
+        best, second = best_of(cohort, losses, algorithm.soft)
+        loss, margin = float(best), None if second is None else float(second)
+    return Onboarded(
+        id=given.id,
+        points=len(points.at),
+        importance=tuple(importance[0].tolist()),
+        losses=() if losses is None else tuple(cohort.means(losses)[0].tolist()),
+        loss=loss,
+        margin=margin,
+        limit=_limit(fit),
+        model=PersonalModel(
+            [network.rows.module_of(row) for row in personal.rows[0]],
+            personal.weights[0],
+            run.task,
+            pixels_of(run.summary, centers.to(network.device)),
+        ),
+        personal=personal,
+    )
+
+
+def _limit(fit: Tensor | None) -> float | None:
+    """FAR times the most that a client of the run has; those that diverged do not count."""
+    known = None if fit is None else fit[fit.isfinite()]
+    return None if known is None or not len(known) else FAR * float(known.max())
+
+
+# its data
+
+
+def client(run: Run, x: Any, y: Any, id: str) -> Client:
+    """From arrays."""
+    return Client(id, pairs(x, y, f"client {id!r}", tokens=run.task == "next-character"), None)
+
+
+def read_client(run: Run, path: Path, columns: Columns) -> Client:
+    """From a file; test points that it may hold are left alone."""
+    kind = path.suffix.lower()
+    if kind not in (".npz", *TABLES) or not path.is_file():
+        raise CoterieError(
+            f"'{path}' is no file of a client; allowed is a .npz, .csv or .parquet that exists"
+        )
+    if kind == ".npz":
+        return read_npz(path, columns.tokens)
+    table, features = read_table(path), run.summary.get("features")
+    table.columns = table.columns.map(str)
+    if features:
+        missing = [name for name in (*features, columns.target) if name not in table.columns]
+        if missing:
+            raise CoterieError(
+                f"{path} has no column {missing[0]!r}; it needs those that the run's clients had: "
+                f"{', '.join((*features, columns.target))}"
+            )
+        side = [columns.split] if columns.split in table.columns else []
+        table = table[[*features, columns.target, *side]]
+    return client_of(table, columns.features(table, str(path)), columns, path.stem, str(path))
+
+
+def _points(run: Run, given: Pairs, where: str) -> Points:
+    """Checked against what the run knows of its own clients."""
+    if not len(given.x):
+        raise CoterieError(f"{where} has no points; at least one is needed")
+    own, theirs = list(given.x.shape[1:]), run.summary.get("inputs")
+    if theirs is not None and own != theirs:
+        raise CoterieError(
+            f"{where} has {_shape(own)} and the clients of the run have {_shape(theirs)}; it needs the same"
+        )
+    y = _numbered(given.y, run.classes, where) if run.task != "regression" else given.y
+    x = _as_pixels(given.x, where) if run.summary.get("pixels") else given.x
+    return Points.of([(x, targets([Named(where, y)], run.task).y[0])])
+
+
+def _as_pixels(x: Tensor, where: str) -> Tensor:
+    if not torch.equal(x, x.clamp(0, 255).round()):
+        raise CoterieError(f"{where} has other inputs than pixels; the run needs whole numbers from 0 to 255")
+    return x.to(torch.uint8)
+
+
+def _numbered(y: Array, classes: Sequence[str], where: str) -> Array:
+    """Words as the run's labels."""
+    if (y.dtype.kind == "U") != bool(classes):
+        theirs = f"words: {', '.join(classes)}" if classes else "whole numbers"
+        raise CoterieError(f"{where}: the labels are of another kind than the run's, which are {theirs}")
+    if not classes:
+        return y
+    unknown = y[~np.isin(y, classes)]
+    if len(unknown):
+        raise CoterieError(f"{where}: label {str(unknown[0])!r}; the run's labels are {', '.join(classes)}")
+    return np.searchsorted(np.array(classes), y)
+
+
+def _check_labels(network: Network, points: Points, task: Task, where: str) -> None:
+    """Has the model an output for every label (and every character that it is given)?"""
+    if task == "regression" or network.loss is not LOSSES[task]:
+        return
+    with torch.no_grad():
+        width = network.outputs(network.initial("client"), points.x[:1]).shape[-1]
+    highest = int(points.y.max())
+    if task == "next-character":
+        highest = max(highest, int(points.x.max()))
+    if highest >= width:
+        raise CoterieError(
+            f"{where}: label {highest}; the run's model has outputs for the labels 0 to {width - 1}"
+        )
+
+
+def _shape(shape: Sequence[int]) -> str:
+    return f"{shape[0]} features" if len(shape) == 1 else f"inputs of shape {tuple(shape)}"
+
+
+def _plain(value: Any) -> Any:
+    """JSON has no words for nan and infinity: null."""
+    if isinstance(value, tuple):
+        return [_plain(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,53 @@
+"""Ctrl-C between rounds and not within one."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+from typing import Self
+
+from coterie.backends.processes import Lost, World
+
+log = logging.getLogger("coterie")
+
+
+class WholeRounds:
+    """Ctrl-C waits for the end of the round, since half a round cannot be saved; a second one does not wait.
+
+    Of several processes all stop after the same round. Torchrun ends the others when one of them is gone: no round
+    can be brought to its end then.
+    """
+
+    def __init__(self, world: World) -> None:
+        self.asked, self.world = False, world
+        self._before = {signal.SIGINT: signal.getsignal(signal.SIGINT)}
+        if world.size > 1:
+            self._before[signal.SIGTERM] = signal.getsignal(signal.SIGTERM)
+
+    def __enter__(self) -> Self:
+        self._mine = (
+            threading.current_thread() is threading.main_thread()  # others may not take signals
+            and self._before[signal.SIGINT] is signal.default_int_handler
+        )
+        if self._mine:
+            for number in self._before:
+                signal.signal(number, self._ask if number == signal.SIGINT else self._end)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._mine:
+            for number, before in self._before.items():
+                signal.signal(number, before)
+
+    def _ask(self, *_: object) -> None:
+        if self.asked:
+            raise KeyboardInterrupt
+        self.asked = True
+        log.warning("stopping when this round is done; press Ctrl-C again to stop at once")
+
+    def _end(self, *_: object) -> None:
+        raise Lost("another process of this run is gone, or the run was ended from outside")
+
+    def asked_anywhere(self) -> bool:
+        return any(self.world.all(lambda: self.asked))
