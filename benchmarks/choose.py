@@ -27,9 +27,9 @@ from coterie.data import digits, gaussians, regressions
 NEEDED = 8
 LINEAR = partial(nn.Linear, 10, 1)
 SOFTMAX = partial(nn.Linear, 10, 5)
-REGRESS = Training(rate=0.02, batch=10, epochs=3)
-CLASSIFY = Training(rate=0.1, batch=10, epochs=2)
-DIGITS = Training(rate=0.1, batch=10, epochs=5)
+REGRESS = Training(learning_rate=0.02, batch_size=10, epochs=3)
+CLASSIFY = Training(learning_rate=0.1, batch_size=10, epochs=2)
+DIGITS = Training(learning_rate=0.1, batch_size=10, epochs=5)
 
 
 def mlp() -> nn.Module:

@@ -30,17 +30,21 @@ def cnn() -> nn.Module:
 
 
 CASES: dict[str, tuple[Any, Any, Training]] = {
-    "MLP, FedAvg, plain descent": (mlp, FedAvg(), Training(rate=0.05, batch=8, epochs=2)),
-    "MLP, FedProx, momentum": (mlp, FedProx(pull=0.1), Training(rate=0.05, batch=8, epochs=2, momentum=0.9)),
+    "MLP, FedAvg, plain descent": (mlp, FedAvg(), Training(learning_rate=0.05, batch_size=8, epochs=2)),
+    "MLP, FedProx, momentum": (
+        mlp,
+        FedProx(pull=0.1),
+        Training(learning_rate=0.05, batch_size=8, epochs=2, momentum=0.9),
+    ),
     "CNN with batch norm and dropout, FedAvg, plain descent": (
         cnn,
         FedAvg(),
-        Training(rate=0.05, batch=8, epochs=2),
+        Training(learning_rate=0.05, batch_size=8, epochs=2),
     ),
     "CNN with batch norm and dropout, FedSPD, Adam": (
         cnn,
         FedSPD(2, final_epochs=1),
-        Training(optimizer="adam", rate=0.001, batch=8, epochs=1),
+        Training(optimizer="adam", learning_rate=0.001, batch_size=8, epochs=1),
     ),
 }
 

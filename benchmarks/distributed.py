@@ -20,7 +20,11 @@ from sklearn.datasets import load_digits
 from coterie import KFed
 from coterie.clustering.distributed_kmeans import distributed_kmeans
 
-K, DEVICES, STARTS = 16, 40, 10  # no pair of digits' clusters reaches B.2's c0 = 0.5, so it chooses no k
+K, DEVICES, INITIALISATIONS = (
+    16,
+    40,
+    10,
+)  # no pair of digits' clusters reaches B.2's c0 = 0.5, so it chooses no k
 NUMBER = 8  # bytes of a number
 
 Floats = npt.NDArray[np.float64]
@@ -50,7 +54,7 @@ def iid(n: int, seed: int) -> list[Whole]:
 
 def compared(x: Floats, parts: list[Whole], local: int, best: float, seed: int) -> dict[str, Any]:
     points = [x[own] for own in parts]
-    model = KFed(K, local, n_init=STARTS, random_state=seed).fit(points)
+    model = KFed(K, local, n_init=INITIALISATIONS, random_state=seed).fit(points)
     naive = distributed_kmeans(points, K, random_state=seed)
     again = distributed_kmeans(points, K, start=model.cluster_centers_, rounds=1)
     means = sum(map(len, model.device_centers_))
@@ -95,7 +99,7 @@ def table(runs: list[dict[str, Any]]) -> list[str]:
 
 def played(seed: int) -> Iterator[dict[str, Any]]:
     x = load_digits().data / 16
-    target = KMeans(K, n_init=STARTS, random_state=seed).fit(x)
+    target = KMeans(K, n_init=INITIALISATIONS, random_state=seed).fit(x)
     cases = {f"{each} clusters": (structured(target.labels_, each, seed), each) for each in (1, 2, 4, 8)}
     cases["any (IID)"] = (iid(len(x), seed), K)
     for name, (parts, local) in cases.items():

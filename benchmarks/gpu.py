@@ -81,7 +81,7 @@ def main() -> None:
     if out:
         out.parent.mkdir(parents=True, exist_ok=True)
     report: dict[str, Any] = {"provenance": provenance(), "gpu": torch.cuda.get_device_name(), "runs": []}
-    training = Training(rate=0.02, batch=10, epochs=1, momentum=0.5)
+    training = Training(learning_rate=0.02, batch_size=10, epochs=1, momentum=0.5)
     for problem, (build, data) in problems.items():
         for name, kind in ALGORITHMS.items():
             soft = "n_clusters" in {f.name for f in fields(kind)}

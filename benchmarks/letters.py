@@ -50,7 +50,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--out", type=Path)
     asked = parser.parse_args()
-    data, training = letters(), Training(optimizer="adam", rate=1e-4, batch=5, epochs=5)
+    data, training = letters(), Training(optimizer="adam", learning_rate=1e-4, batch_size=5, epochs=5)
     algorithm = FedSoft(2, pull=0.1, draws=60, refresh=2)
     began = time.perf_counter()
     run = coterie.run(

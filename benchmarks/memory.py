@@ -64,7 +64,7 @@ def cifar10() -> dict[str, Any]:
         "load_seconds": round(seconds, 2),
         "peak_mib_before": round(before),
         "peak_mib": round(peak()),
-        **played(data, Training(rate=0.01, batch=32, epochs=None, steps=1)),
+        **played(data, Training(learning_rate=0.01, batch_size=32, epochs=None, steps=1)),
     }
 
 
@@ -83,7 +83,7 @@ def many() -> dict[str, Any]:
         "load_seconds": round(time.perf_counter() - begun, 2),
         "peak_mib_before": round(before),
         "peak_mib": round(peak()),
-        **played(data, Training(rate=0.01, batch=10, epochs=1)),
+        **played(data, Training(learning_rate=0.01, batch_size=10, epochs=1)),
     }
 
 

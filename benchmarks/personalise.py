@@ -23,7 +23,7 @@ from coterie import IFCA, FedAvg, Federation, Training
 from coterie.data import digits
 from coterie.recipes import kfed_personalise
 
-CLIENTS, ROUNDS, TRAINING = 100, 30, Training(rate=0.1, batch=10, epochs=2)
+CLIENTS, ROUNDS, TRAINING = 100, 30, Training(learning_rate=0.1, batch_size=10, epochs=2)
 SETTINGS: dict[str, Any] = {"rounds": ROUNDS, "training": TRAINING, "evaluate_every": 0}
 
 
@@ -87,7 +87,7 @@ def row(each: int, seed: int) -> dict[str, Any]:
         "accuracy": one.summary["personal"]["accuracy"],
         "megabytes": one.summary["megabytes"],
     }
-    hard = coterie.run(mlp, data, IFCA(4), seed=seed, start="random", **SETTINGS)
+    hard = coterie.run(mlp, data, IFCA(4), seed=seed, init="random", **SETTINGS)
     result["IFCA"] = {
         "accuracy": hard.summary["personal"]["accuracy"],
         "megabytes": hard.summary["megabytes"],

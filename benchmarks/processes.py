@@ -52,7 +52,9 @@ def federation(inputs: int, classes: int, clients: int) -> Federation:
 def compared(name: str, repeats: int, with_threads: bool, device: torch.device) -> dict[str, Any]:
     which, model, inputs, classes, clients, rate = WORKLOADS[name]
     algorithm, topology = ALGORITHMS[which]
-    stages = Stages((Stage(algorithm, 1000, Training(rate=rate, batch=10, epochs=5), topology),))
+    stages = Stages(
+        (Stage(algorithm, 1000, Training(learning_rate=rate, batch_size=10, epochs=5), topology),)
+    )
     settings = {"hidden": (200,)} if model == "mlp" else {}
     data, maker = federation(inputs, classes, clients), build(model, (inputs,), classes, **settings)
     world = here()

@@ -21,14 +21,14 @@ from right import D
 from torch import nn
 
 from coterie import IFCA, Algorithm, FedEM, FeSEM, Stage, Training, WeCFL
-from coterie.algorithms.initialisation import started
+from coterie.algorithms.initialisation import initialised
 from coterie.backends.simulation import Simulation
 from coterie.data import digits, regressions
 from coterie.models import build
 from coterie.runs.summary import found_ari, summarise
 
-REGRESSION = Training(rate=0.02, batch=10, epochs=2)
-DIGITS = Training(rate=0.1, batch=10, epochs=5)
+REGRESSION = Training(learning_rate=0.02, batch_size=10, epochs=2)
+DIGITS = Training(learning_rate=0.1, batch_size=10, epochs=5)
 HARD = 0.01 * D + 1
 
 Good = Callable[[float], bool]
@@ -67,10 +67,10 @@ def play(case: str, seed: int) -> dict[str, Any]:
         data = digits(
             clients=100, distributions="rotate", clusters=4, pattern="pure", train_points=50, seed=seed
         )
-        run = Simulation(mlp, data, started(Stage(algorithm, 30, DIGITS)), seed=seed)
+        run = Simulation(mlp, data, initialised(Stage(algorithm, 30, DIGITS)), seed=seed)
     else:
         data = regressions(100, pattern=pattern, separation=D, seed=seed)
-        run = Simulation(linear, data, started(Stage(algorithm, 25, REGRESSION)), seed=seed)
+        run = Simulation(linear, data, initialised(Stage(algorithm, 25, REGRESSION)), seed=seed)
     while not run.done:
         run.step()
     result = run.result()

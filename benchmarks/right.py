@@ -21,9 +21,9 @@ from coterie.data import digits, regressions
 from coterie.runs.summary import center_scores, match, summarise
 
 D = 166.0  # ‖θ0 − θ1‖² of FedSoft's Table 1
-ADAM = Training(optimizer="adam", rate=5e-3, batch=10, epochs=10)  # FedSoft, appendix C
-SGD = Training(rate=0.02, batch=10, epochs=2)
-DIGITS = Training(rate=0.1, batch=10, epochs=10)
+ADAM = Training(optimizer="adam", learning_rate=5e-3, batch_size=10, epochs=10)  # FedSoft, appendix C
+SGD = Training(learning_rate=0.02, batch_size=10, epochs=2)
+DIGITS = Training(learning_rate=0.1, batch_size=10, epochs=10)
 FEDSPD = "FedSPD over a graph, from FedSoft at a server"
 BANDS = {"10:90": (18, 28), "30:70": (34, 44), "linear": (28, 37), "random": (28, 39)}
 
@@ -56,7 +56,7 @@ def fedsoft_synthetic(seed: int) -> list[dict[str, Any]]:
     results = []
     for pattern in BANDS:
         data = regressions(pattern=pattern, separation=D, seed=seed)
-        training = replace(ADAM, keep=True, shuffle=False)
+        training = replace(ADAM, keep_optimizer=True, shuffle=False)
         stage = Stage(FedSoft.as_published(2, pull=1.0, draws=60), 50, training)
         _, summary = played(linear, data, Stages((stage,)), seed)
         mse = own(summary, "loss")

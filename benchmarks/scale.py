@@ -93,7 +93,13 @@ def measure(case: str, algorithm: str, place: str, part: float, clients: int, de
     # models are evaluated so many times, each so many rounds
     times, every = (2, 2) if case == "mlp" and clients > 1000 else (4, 3)
     # the optimizer's memory of every client is kept, where there is one
-    training = Training(rate=0.01, batch=10, epochs=1, momentum=0.9 * (case == "cnn"), keep=case == "cnn")
+    training = Training(
+        learning_rate=0.01,
+        batch_size=10,
+        epochs=1,
+        momentum=0.9 * (case == "cnn"),
+        keep_optimizer=case == "cnn",
+    )
     with tempfile.TemporaryDirectory() as folder:
         began = time.perf_counter()
         run = coterie.run(
@@ -104,7 +110,7 @@ def measure(case: str, algorithm: str, place: str, part: float, clients: int, de
             training=training,
             topology=PLACES[place],
             participation=Participation(fraction=part),
-            start="random",
+            init="random",
             device=device,
             evaluate_every=every,
             out=Path(folder) / "run",

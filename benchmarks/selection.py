@@ -22,7 +22,7 @@ from coterie.protocol.cohort import Personal
 
 CLIENTS, INVITED, CANDIDATES = 200, 5, 20
 ROUNDS = (10, 20, 40, 80)
-TRAINING = Training(rate=0.1, batch=10, epochs=2)
+TRAINING = Training(learning_rate=0.1, batch_size=10, epochs=2)
 FEW = INVITED / CLIENTS
 WAYS = {
     "uniform": Participation(FEW),

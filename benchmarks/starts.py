@@ -21,15 +21,15 @@ from report import provenance
 from torch import nn
 
 from coterie import ALGORITHMS, Federation, Graph, Server, Stage, Training
-from coterie.algorithms.initialisation import started
+from coterie.algorithms.initialisation import initialised
 from coterie.backends.simulation import Simulation
 from coterie.data import digits, regressions
 from coterie.models import build
 from coterie.runs.summary import center_scores, match
 
 ROUNDS = 20  # in all; a start takes up to 6 or 10 of them
-REGRESSION = Training(rate=0.04, batch=20, epochs=2)
-DIGITS = Training(rate=0.2, batch=20, epochs=5)
+REGRESSION = Training(learning_rate=0.04, batch_size=20, epochs=2)
+DIGITS = Training(learning_rate=0.2, batch_size=20, epochs=5)
 PROBLEMS = {
     "two regressions, pure": ("regressions", 2, "pure"),
     "two regressions, mixed": ("regressions", 2, "random"),
@@ -41,16 +41,16 @@ PROBLEMS = {
     "four labelings, mixed": ("relabel", 4, "random"),
     "four rotations, pure": ("rotate", 4, "pure"),
 }
-STARTS = ("random", "several", "warm-up", "clients", "one-shot", "soft")
+INITIALISATIONS = ("random", "several", "warm-up", "clients", "one-shot", "soft")
 METHODS: dict[tuple[str, str], tuple[str, ...]] = {
-    ("IFCA", "server"): STARTS,
+    ("IFCA", "server"): INITIALISATIONS,
     ("HypCluster", "server"): ("random", "clients"),  # IFCA with other weights
     ("FeSEM", "server"): ("random",),
     ("WeCFL", "server"): ("random", "warm-up"),
     ("OneShot", "server"): ("random",),
-    ("FedEM", "server"): STARTS,
-    ("FedSoft", "server"): STARTS[:-1],
-    ("FedSPD", "server"): STARTS,
+    ("FedEM", "server"): INITIALISATIONS,
+    ("FedSoft", "server"): INITIALISATIONS[:-1],
+    ("FedSPD", "server"): INITIALISATIONS,
     ("IFCA", "graph"): ("random", "clients", "soft"),
     ("FedEM", "graph"): ("random", "clients", "soft"),
     ("FedSoft", "graph"): ("random",),
@@ -83,7 +83,7 @@ def play(job: Job) -> dict[str, Any]:
     data = federation(kind, clusters, pattern, seed)
     model, training = (linear, REGRESSION) if kind == "regressions" else (mlp, DIGITS)
     topology = Server() if place == "server" else Graph("erdos-renyi", degree=8)
-    stages = started(Stage(ALGORITHMS[name](n_clusters=clusters), ROUNDS, training, topology), start)
+    stages = initialised(Stage(ALGORITHMS[name](n_clusters=clusters), ROUNDS, training, topology), start)
     began, run = time.perf_counter(), Simulation(model, data, stages, seed=seed)
     while not run.done:
         run.step()

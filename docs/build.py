@@ -57,11 +57,11 @@ KEYS = {  # in this order; an empty meaning is that of the source
     "rounds": "of every stage that does not say; 50 if nothing is said",
     "clusters": '`n_clusters` of every algorithm that has it and does not say; `"auto"`, here or there: '
     "[chosen](choosing-clusters.md)",
-    "start": "of a lone algorithm, or of the first stage: one of the [starts](starts.md); if not given, the "
+    "init": "of a lone algorithm, or of the first stage: one of the [initialisations](starts.md); if not given, the "
     "algorithm's own choice, but `random` in a stage",
     "until": '`"separated"`: a stage ends ahead of its rounds, once its [centers have come apart](starts.md); '
     '`"rounds"` if nothing is said',
-    "tries": "of a first stage: it is played from so many random starts, and the one of least training loss is kept; "
+    "n_init": "of a first stage: it is played from so many random initialisations, and the one of least training loss is kept; "
     "1 if nothing is said",
     "evaluate_every": "rounds between scores on held-out points; `auto`: 10, or [up to 100 where few clients train "
     "in a round](scale.md#what-looking-costs); 0: none until the summary at the end",
@@ -81,7 +81,7 @@ KEYS = {  # in this order; an empty meaning is that of the source
     "choosing": "see [Choosing](#choosing)",
     "label": "of the method, in tables and, where there are several, of its folder; else its algorithms' names",
     "stage": "`[[stage]]` tables, played one after another, each with `algorithm` and, where they differ, `rounds`, "
-    "`until`, `tries` and `start` (the first alone), `clusters`, `training`, `topology`, `participation`, `privacy`",
+    "`until`, `n_init` and `init` (the first alone), `clusters`, `training`, `topology`, `participation`, `privacy`",
     "method": "`[[method]]` tables, played one by one and compared, each with `algorithm` or `[[method.stage]]` and, "
     "where they differ, `label`, `rounds`, `start`, `clusters`, `training`, `topology`, `participation`, `privacy`",
 }
@@ -137,8 +137,8 @@ def part(heading: str, make: Callable[..., Any], rows: Sequence[Explained] | Non
 
 def algorithm(kind: type[Algorithm]) -> str:
     where = f"Runs at a server{'' if kind.needs_server else ' and over a graph'}. Its [start](starts.md), if none is "
-    where += f"named, is `{kind.start_at_server}`"
-    where += "." if kind.needs_server else f", and over a graph `{kind.start_over_graph}`."
+    where += f"named, is `{kind.init_at_server}`"
+    where += "." if kind.needs_server else f", and over a graph `{kind.init_over_graph}`."
     exempt = [f"- {contract}: {reason}" for contract, reason in kind.exempt.items()]
     lines = [part(f"## {kind.title()}", kind), where, ""]
     lines += ["Contracts that cannot apply: " + ("none." if not exempt else ""), *exempt, ""]

@@ -47,12 +47,12 @@ def train(
 ) -> Tensor:
     """The client's row after its local problem, from the sequential loop."""
     module = network.rows.module_of(start).train()
-    solver = optimizer(training, module, training.rate)
+    solver = optimizer(training, module, training.learning_rate)
     old = None if anchor is None else list(network.rows.module_of(anchor).parameters())
     there = torch.arange(len(client.x)) if client.exists is None else client.exists.nonzero()[:, 0]
     weight = torch.ones(len(client.x), dtype=start.dtype) if client.weight is None else client.weight
     scale = weight / weight[there].mean()
-    batch = training.batch or len(there)
+    batch = training.batch_size or len(there)
     epoch = step = 0
     per_epoch = sum(len(part) >= client.at_least for part in there.split(batch))
     steps = training.steps if training.steps is not None else training.epochs * per_epoch

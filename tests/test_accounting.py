@@ -155,7 +155,7 @@ def test_a_stage_without_privacy_leaves_no_total() -> None:
     ("settings", "missing"),
     [
         ({"until": "separated"}, "looks"),
-        ({"tries": 2}, "looks"),
+        ({"n_init": 2}, "looks"),
         ({"participation": Participation(fraction=0.5, select="size")}, "selection"),
     ],
 )

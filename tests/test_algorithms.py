@@ -36,7 +36,7 @@ from coterie.runs.summary import importance_error, match
 
 F64 = torch.float64
 CPU = torch.device("cpu")
-TRAINING = Training(rate=0.02, batch=10, epochs=2)
+TRAINING = Training(learning_rate=0.02, batch_size=10, epochs=2)
 
 
 def play(algorithm: Algorithm, topology=None, training: Training = TRAINING, rounds: int = 4) -> Simulation:
@@ -66,7 +66,7 @@ def test_fedsoft_with_one_cluster_everyone_drawn_and_no_pull_is_fedavg() -> None
 
 @pytest.mark.parametrize("keep", [False, True])
 def test_fedsoft_from_its_own_rows_without_pull_is_local(keep: bool) -> None:
-    training = Training(optimizer="adam", rate=0.01, batch=10, epochs=2, keep=keep)
+    training = Training(optimizer="adam", learning_rate=0.01, batch_size=10, epochs=2, keep_optimizer=keep)
     soft = play(FedSoft(n_clusters=2, pull=0.0, draws=10, start="own", replacement=False), training=training)
     torch.testing.assert_close(rows(soft), rows(play(Local(), training=training)), rtol=0, atol=1e-12)
 
@@ -176,7 +176,7 @@ def test_fedsoft_reports_shares_and_smooths_them() -> None:
 
 def test_fedsoft_solves_its_proximal_problem() -> None:
     """min (w − 3)² + λ/2·Σ u_s (w − c_s)², by hand: w = (2·3 + λ·Σ u·c) / (2 + λ·Σ u)."""
-    exact = Training(rate=0.2, batch=None, epochs=400)
+    exact = Training(learning_rate=0.2, batch_size=None, epochs=400)
     cohort = one_number_cohort(([1], [3]), training=exact)
     share, centers, pull = [0.25, 0.9], [0.0, 10.0], 0.7
     offer = mail([0], centers=[[[c] for c in centers]], share=[share])
@@ -187,7 +187,7 @@ def test_fedsoft_solves_its_proximal_problem() -> None:
 
 def test_fedspd_trains_on_the_points_of_the_cluster_drawn() -> None:
     """With its points half at w = 0 and half at w = 4 a client goes to one or the other, never between."""
-    exact = Training(rate=0.2, batch=None, epochs=400)
+    exact = Training(learning_rate=0.2, batch_size=None, epochs=400)
     cohort = one_number_cohort(*[([1, 1], [0, 4])] * 20, training=exact)
     offer = mail(list(range(20)), centers=[[[1.0], [3.0]]] * 20)
     told = FedSPD(2).train(cohort, offer)
@@ -197,7 +197,7 @@ def test_fedspd_trains_on_the_points_of_the_cluster_drawn() -> None:
 
 def test_fedspd_first_round_is_twice_as_long() -> None:
     """y = w·x with x = 1, target 0, full batch: each step multiplies w by 1 − 2·rate."""
-    step = Training(rate=0.1, batch=None, epochs=1)
+    step = Training(learning_rate=0.1, batch_size=None, epochs=1)
     cohort = one_number_cohort(([1], [0]), training=step)
     offer = mail([0], centers=[[[1.0]]])
     first = FedSPD(1).train(cohort.when(Moment(0, round=0)), offer)["row"]
@@ -207,7 +207,7 @@ def test_fedspd_first_round_is_twice_as_long() -> None:
 
 
 def test_fedspd_personal_model_is_the_mixture_then_trained_on_all() -> None:
-    step = Training(rate=0.1, batch=None, epochs=1)
+    step = Training(learning_rate=0.1, batch_size=None, epochs=1)
     cohort = one_number_cohort(([1, 1, 1, 1], [0, 4, 4, 4]), training=step)
     offer = mail([0], centers=[[[0.0], [4.0]]])
     spd = FedSPD(2, final_epochs=1, final_rate=0.5)

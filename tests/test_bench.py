@@ -103,7 +103,9 @@ def test_a_player_that_has_not_learned_the_same_is_marked() -> None:
 
 def test_the_table_says_it_all() -> None:
     slow, fast = scored(1.0, seconds=2.0), scored(0.5, seconds=0.5)
-    players = session.rows(TINY, START, {"usual loop": slow, "fast": fast, "none": Played(skipped="not here")})
+    players = session.rows(
+        TINY, START, {"usual loop": slow, "fast": fast, "none": Played(skipped="not here")}
+    )
     origin = dict.fromkeys(("machine", "threads", "device", "repeats", "versions", "commit", "date"), "?")
     provenance = {**origin, "command": "bench", "tf32": False}
     lines = markdown(

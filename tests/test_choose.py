@@ -184,7 +184,7 @@ def test_nothing_to_hold_out_is_refused() -> None:
 
 # scores
 
-TRAINING = Training(rate=0.2, batch=None, epochs=4)  # whole batches: quick, and nearly exact
+TRAINING = Training(learning_rate=0.2, batch_size=None, epochs=4)  # whole batches: quick, and nearly exact
 
 
 def _lines(clusters: int, pattern: str = "pure", clients: int = 16, seed: int = 0) -> Federation:
@@ -245,7 +245,7 @@ def test_shares_are_smoothed_by_one_point() -> None:
 
 def test_what_is_told_is_counted() -> None:
     data, stage = _lines(2), Stage(WeCFL(1), 2, TRAINING)
-    choice = choose_clusters(linear, data, stage, choosing=Choosing(most=2, starts=1))
+    choice = choose_clusters(linear, data, stage, choosing=Choosing(most=2, n_init=1))
     simulation = _played(data, Stage(WeCFL(2), 2, TRAINING))
     simulation.result(final=True)
     told = 2 * 4 * len(data)  # two float32 numbers of each client
@@ -255,7 +255,7 @@ def test_what_is_told_is_counted() -> None:
 # choosing
 
 STAGE = Stage(WeCFL(1), 4, TRAINING)
-FEW = Choosing(most=4, starts=1)
+FEW = Choosing(most=4, n_init=1)
 
 
 @pytest.mark.parametrize("clusters", [1, 2, 3])
@@ -274,17 +274,17 @@ def test_order_of_clients_and_test_points_change_nothing() -> None:
 
 
 def test_more_starts_never_have_a_higher_held_out_loss() -> None:
-    few = Choosing(least=2, most=4, starts=1)
+    few = Choosing(least=2, most=4, n_init=1)
     stage = Stage(coterie.IFCA(1), 3, TRAINING)
     one = choose_clusters(linear, _lines(3), stage, choosing=few)
-    three = choose_clusters(linear, _lines(3), stage, choosing=replace(few, starts=3))
+    three = choose_clusters(linear, _lines(3), stage, choosing=replace(few, n_init=3))
     pairs = [(a.held_out_loss, b.held_out_loss) for a, b in zip(one.lines, three.lines, strict=True)]
     assert all(b <= a for a, b in pairs)
     assert any(b < a for a, b in pairs)
 
 
 def test_always_fewer_clusters_than_clients() -> None:
-    choice = choose_clusters(linear, _lines(1, clients=4), Stage(FedEM(1), 1), choosing=Choosing(starts=1))
+    choice = choose_clusters(linear, _lines(1, clients=4), Stage(FedEM(1), 1), choosing=Choosing(n_init=1))
     assert [line.n_clusters for line in choice.lines] == [1, 2, 3]
     assert Choosing().numbers(1) == range(1, 2)
 
@@ -299,7 +299,7 @@ def test_every_clustered_algorithm_can_be_asked(kind: type[Algorithm], place: st
         pytest.skip("needs a server")
     topology = coterie.Server() if place == "server" else Graph("complete")
     stage = Stage(kind(n_clusters=5), 2, TRAINING, topology)  # type: ignore[call-arg]
-    choice = choose_clusters(linear, _lines(2, clients=6), stage, choosing=Choosing(most=3, starts=1))
+    choice = choose_clusters(linear, _lines(2, clients=6), stage, choosing=Choosing(most=3, n_init=1))
     assert [line.n_clusters for line in choice.lines] == [1, 2, 3]
     assert [line.parameters for line in choice.lines] == [5, 10, 15]
     assert all(math.isfinite(line.held_out_loss) for line in choice.lines)
@@ -336,7 +336,7 @@ class Counter:
 
 
 def test_an_interrupted_choice_goes_on_at_the_number_it_was_at(tmp_path: Path) -> None:
-    choosing, data = Choosing(most=4, starts=2), _lines(2)
+    choosing, data = Choosing(most=4, n_init=2), _lines(2)
     with pytest.raises(KeyboardInterrupt):
         choose_clusters(linear, data, STAGE, choosing=choosing, out=tmp_path, watch=Counter(stop=3))
     assert sorted(path.name for path in tmp_path.rglob("*.*")) == ["1.json", "2.json"]
@@ -347,13 +347,13 @@ def test_an_interrupted_choice_goes_on_at_the_number_it_was_at(tmp_path: Path) -
 
 
 def test_what_was_tried_with_other_settings_is_not_taken(tmp_path: Path) -> None:
-    few = Choosing(most=1, starts=1)
+    few = Choosing(most=1, n_init=1)
     choose_clusters(linear, _lines(2), STAGE, choosing=few, out=tmp_path)
     for changed in (
         {"algorithm": replace(STAGE, rounds=9)},
         {"data": _lines(2, seed=1)},
         {"choosing": replace(few, held_out=0.4)},
-        {"choosing": replace(few, starts=2)},
+        {"choosing": replace(few, n_init=2)},
         {"experiment": "another model"},
     ):
         given = {"model": linear, "data": _lines(2), "algorithm": STAGE, "choosing": few, **changed}
@@ -362,7 +362,7 @@ def test_what_was_tried_with_other_settings_is_not_taken(tmp_path: Path) -> None
 
 
 def test_a_file_that_is_damaged_is_named(tmp_path: Path) -> None:
-    few = Choosing(most=1, starts=1)
+    few = Choosing(most=1, n_init=1)
     choose_clusters(linear, _lines(2), STAGE, choosing=few, out=tmp_path)
     (tmp_path / "tried" / "1.json").write_text("[1")
     with pytest.raises(CoterieError, match=r"1\.json holds nothing that was tried; allowed is to start over"):
@@ -392,8 +392,8 @@ SMALL: dict[str, Any] = {
         "distribution_points": 10,
     },
     "model": {"name": "linear"},
-    "training": {"rate": 0.2, "batch": "none", "epochs": 4},
-    "choosing": {"most": 4, "starts": 1},
+    "training": {"learning_rate": 0.2, "batch_size": "none", "epochs": 4},
+    "choosing": {"most": 4, "n_init": 1},
 }
 AUTO = {**SMALL, "algorithm": {"name": "WeCFL", "n_clusters": "auto"}}
 
@@ -574,7 +574,7 @@ STAGED = [
             "choosing.held_out is 1.0; allowed is a number above 0 and below 1",
         ),
         ({**AUTO, "choosing": {"least": 17, "most": 20}}, "choosing.least is 17; allowed is 1 to 15, fewer"),
-        ({**AUTO, "choosing": {"tries": 3}}, "choosing.tries is not a known key"),
+        ({**AUTO, "choosing": {"trials": 3}}, "choosing.trials is not a known key"),
     ],
 )
 def test_malformed_experiments(table: dict[str, Any], says: str, capsys: pytest.CaptureFixture[str]) -> None:

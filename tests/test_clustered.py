@@ -34,7 +34,7 @@ from coterie.runs.summary import summarise
 from tests.test_algorithms import mail, one_number_cohort, state
 
 F64 = torch.float64
-TRAINING = Training(rate=0.02, batch=10, epochs=2)
+TRAINING = Training(learning_rate=0.02, batch_size=10, epochs=2)
 
 
 def play(
@@ -95,7 +95,7 @@ def test_weight_two_is_the_client_twice() -> None:
     """Full batches: a client that has every point twice counts as two clients."""
     data = regressions(clients=6, pattern="pure", sizes=(30, 30), separation=166.0, seed=3)
     clients = [(data.train.x[i * 30 : i * 30 + 30], data.train.y[i * 30 : i * 30 + 30]) for i in range(6)]
-    full = Training(rate=0.05, batch=None, epochs=5)
+    full = Training(learning_rate=0.05, batch_size=None, epochs=5)
     doubled = {str(i): c for i, c in enumerate(clients)} | {"0": tuple(torch.cat([t, t]) for t in clients[0])}
     twice = {str(i): c for i, c in enumerate(clients)} | {"again": clients[0]}
     one, two = (
@@ -146,7 +146,7 @@ def test_fedem_weighs_rows_by_mass() -> None:
 
 def test_pfedme_on_a_quadratic() -> None:
     """Loss (w − 3)²; the inner problem solved exactly is θ = (2·3 + λw)/(2 + λ), and w goes ηλ of the way to it."""
-    cohort = one_number_cohort(([1], [3]), training=Training(rate=0.05, batch=None))
+    cohort = one_number_cohort(([1], [3]), training=Training(learning_rate=0.05, batch_size=None))
     algorithm = pFedMe(pull=2.0, local_rounds=3, inner_steps=400, local_rate=0.1)
     w = 1.0
     for _ in range(3):
@@ -183,7 +183,10 @@ def opposed(*targets: float, each: int = 4) -> Federation:
 
 def test_cfl_does_not_split_clients_that_agree() -> None:
     simulation = play(
-        CFL(stationary=0.3, restless=0.5, first_split=3), opposed(1.0), rounds=30, training=Training(rate=0.1)
+        CFL(stationary=0.3, restless=0.5, first_split=3),
+        opposed(1.0),
+        rounds=30,
+        training=Training(learning_rate=0.1),
     )
     assert simulation.state.centers.shape[1] == 1
 
@@ -193,7 +196,7 @@ def test_cfl_splits_two_opposed_groups_once() -> None:
         CFL(stationary=0.3, restless=0.5, first_split=3),
         opposed(1.0, -1.0),
         rounds=30,
-        training=Training(rate=0.1, epochs=1),
+        training=Training(learning_rate=0.1, epochs=1),
     )
     assert simulation.state.centers.shape[1] == 2
     assert len(set(simulation.state.member[:4].tolist())) == 1
@@ -206,7 +209,7 @@ def test_cfl_loses_nobody_through_two_levels() -> None:
         CFL(stationary=0.3, restless=0.5, first_split=3),
         data,
         rounds=60,
-        training=Training(rate=0.1, epochs=1),
+        training=Training(learning_rate=0.1, epochs=1),
     )
     members = [sorted(set(simulation.state.member[i : i + 4].tolist())) for i in range(0, 16, 4)]
     assert sorted(members) == [[0], [1], [2], [3]]
@@ -215,7 +218,7 @@ def test_cfl_loses_nobody_through_two_levels() -> None:
 
 
 def test_cfl_goes_on_after_a_checkpoint_with_more_clusters() -> None:
-    data, training = opposed(1.0, -1.0), Training(rate=0.1, epochs=1)
+    data, training = opposed(1.0, -1.0), Training(learning_rate=0.1, epochs=1)
     straight = play(CFL(stationary=0.3, restless=0.5, first_split=3), data, rounds=30, training=training)
     half = Simulation(
         lambda: nn.Linear(2, 1, bias=False), data, straight.stages, dtype=F64, device=torch.device("cpu")
@@ -327,7 +330,9 @@ def test_cfl_makes_the_greatest_cosine_between_halves_as_small_as_can_be() -> No
 
 def test_fedem_tells_its_mass_and_keeps_its_mixture() -> None:
     """Points at 0 and 10 for centers at 0 and 10: each takes one, π = (½, ½), mass (1, 1), weight 1 of 2 in a step."""
-    cohort = one_number_cohort(([1, 1, 1, 1], [0, 10, 10, 10]), training=Training(rate=0.1, batch=None))
+    cohort = one_number_cohort(
+        ([1, 1, 1, 1], [0, 10, 10, 10]), training=Training(learning_rate=0.1, batch_size=None)
+    )
     cohort.keep("mixture", torch.tensor([[0.9, 0.1]], dtype=F64))
     told = FedEM(2).train(cohort, mail([0], centers=[[[1.0], [9.0]]]))
     torch.testing.assert_close(told["mass"], torch.tensor([[1.0, 3.0]], dtype=F64))
@@ -422,7 +427,7 @@ def test_who_is_heard_first_changes_no_cluster(kind: type[WeCFL]) -> None:
 
 def test_ifca_keeps_an_optimizer_state_for_each_cluster() -> None:
     """y = w·x with x = 1, target 0: the gradient at 1 is 2, so the first step is 0.2; momentum makes the second 0.3."""
-    training = Training(rate=0.1, batch=None, epochs=1, momentum=0.5, keep=True)
+    training = Training(learning_rate=0.1, batch_size=None, epochs=1, momentum=0.5, keep_optimizer=True)
     cohort = one_number_cohort(([1], [0]), training=training)
     near_first, near_second = ([[1.0], [50.0]], 0), ([[50.0], [1.0]], 1)
     for (centers, choice), row in ((near_first, 0.8), (near_second, 0.8), (near_first, 0.7)):
@@ -433,7 +438,7 @@ def test_ifca_keeps_an_optimizer_state_for_each_cluster() -> None:
 
 def test_ifca_gradient_mode_is_one_full_batch_step() -> None:
     """Whatever training says: from w = 1, data y = 3 and y = 5, rate 0.1: 1 − 0.1·2·(1 − 4)."""
-    training = Training(rate=0.1, batch=1, epochs=3, momentum=0.9, weight_decay=0.5)
+    training = Training(learning_rate=0.1, batch_size=1, epochs=3, momentum=0.9, weight_decay=0.5)
     cohort = one_number_cohort(([1, 1], [3, 5]), training=training)
     told = IFCA(1, averaging="gradient").train(cohort, mail([0], centers=[[[1.0]]]))
     assert float(told["row"]) == pytest.approx(1.6)
@@ -441,13 +446,15 @@ def test_ifca_gradient_mode_is_one_full_batch_step() -> None:
 
 def test_the_runs_of_fedavg_plus_shuffle_by_themselves() -> None:
     """From the same start two runs come out different, for their batches do."""
-    cohort = one_number_cohort(([1.0] * 30, list(range(30))), training=Training(rate=0.05, batch=4))
+    cohort = one_number_cohort(
+        ([1.0] * 30, list(range(30))), training=Training(learning_rate=0.05, batch_size=4)
+    )
     rows = FedAvgPlus(2).train(cohort, mail([0], centers=[[[1.0], [1.0]]]))["row"][0, :, 0]
     assert float(rows[0]) != float(rows[1])
 
 
 def test_pfedme_takes_another_batch_each_local_round() -> None:
-    training = Training(rate=0.05, batch=2)
+    training = Training(learning_rate=0.05, batch_size=2)
     cohort = one_number_cohort(([1.0] * 8, [0, 1, 2, 3, 4, 5, 6, 7]), training=training)
     w, offer = torch.tensor([[0.0]], dtype=F64), mail([0], centers=[[[0.0]]])
     algorithm = pFedMe(pull=2.0, local_rounds=3, inner_steps=400, local_rate=0.1)

@@ -92,7 +92,7 @@ def check_equal(build: Build, training: Training, **more: Tensor) -> None:
 
 
 def test_plain_descent_with_ragged_clients() -> None:
-    check_equal(dense, Training(batch=4, epochs=2))
+    check_equal(dense, Training(batch_size=4, epochs=2))
 
 
 class WithConstants(nn.Module):
@@ -109,7 +109,7 @@ class WithConstants(nn.Module):
 
 
 def test_a_model_with_constants() -> None:
-    check_equal(WithConstants, Training(batch=4, epochs=2))
+    check_equal(WithConstants, Training(batch_size=4, epochs=2))
 
 
 @pytest.mark.slow
@@ -134,14 +134,14 @@ def test_several_steps_in_one_recording(block: int, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("coterie.engine.compile.step.BLOCK", block)
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: None)
     monkeypatch.setattr(CompiledStep, "_compile", lambda step: step._recorded(partial(compile_step(step), 1)))
-    check_equal(dense, Training(batch=2, epochs=5))
+    check_equal(dense, Training(batch_size=2, epochs=5))
     # in chunks of three, the longest first, problems take 50, 25 and 5 steps
     assert len(replayed) == {1: 80, 5: 32, 128: 11}[block]
 
 
 @pytest.mark.slow
 def test_clients_as_long_as_each_other_in_several_chunks() -> None:
-    training, sizes = Training(rate=0.1, batch=4, epochs=2), [9] * 7
+    training, sizes = Training(learning_rate=0.1, batch_size=4, epochs=2), [9] * 7
     together = solved(dense, training, False, lanes=7, sizes=sizes)
     for compile in (False, True):
         for a, b in zip(together, solved(dense, training, compile, sizes=sizes), strict=True):
@@ -151,21 +151,21 @@ def test_clients_as_long_as_each_other_in_several_chunks() -> None:
 @pytest.mark.slow
 def test_more_steps_than_lie_in_the_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("coterie.engine.compile.step.BLOCK", 3)
-    check_equal(dense, Training(batch=4, epochs=2))
+    check_equal(dense, Training(batch_size=4, epochs=2))
 
 
 @pytest.mark.slow
 def test_adam_with_norm_and_dropout() -> None:
-    check_equal(with_norm_and_dropout, Training(optimizer="adam", batch=4, epochs=2))
+    check_equal(with_norm_and_dropout, Training(optimizer="adam", batch_size=4, epochs=2))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "training",
     [
-        Training(batch=4, epochs=None, steps=7),
-        Training(batch=None, epochs=3, momentum=0.9, nesterov=True, weight_decay=0.01),
-        Training(optimizer="adamw", batch=4, epochs=2, weight_decay=0.1),
+        Training(batch_size=4, epochs=None, steps=7),
+        Training(batch_size=None, epochs=3, momentum=0.9, nesterov=True, weight_decay=0.01),
+        Training(optimizer="adamw", batch_size=4, epochs=2, weight_decay=0.1),
     ],
     ids=["steps", "momentum, all points", "adamw"],
 )
@@ -179,7 +179,7 @@ def test_pull_and_weights() -> None:
     n = sum(SIZES)
     weight = torch.rand(n, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     pull = torch.linspace(0, 1, len(SIZES), dtype=torch.float64)
-    check_equal(dense, Training(batch=4, epochs=2), pull=pull, weight=weight)
+    check_equal(dense, Training(batch_size=4, epochs=2), pull=pull, weight=weight)
 
 
 @pytest.mark.slow
@@ -189,7 +189,7 @@ def test_pull_and_weights() -> None:
 def test_whole_runs(algorithm: Algorithm) -> None:
     """Rounds in which other clients take part, points that change, several problems a client, a final phase."""
     data = Federation(tuple("abcdefg"), points(), n_outputs=3)
-    training, some = Training(batch=4, epochs=2), Participation(fraction=0.6)
+    training, some = Training(batch_size=4, epochs=2), Participation(fraction=0.6)
 
     def centers(compile: bool) -> Tensor:
         found = run(
@@ -222,7 +222,7 @@ def test_little_work_is_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
         return SimpleNamespace(lanes=lanes)
 
     monkeypatch.setattr("coterie.engine.compile.policy.CompiledStep", step)
-    training, y = Training(batch=10), torch.zeros(1, dtype=torch.long)
+    training, y = Training(batch_size=10), torch.zeros(1, dtype=torch.long)
     one = compiler(chunk=100)
     assert one.step_for(training, one.store, y, [50] * 100, 1, False, rounds=10) is None
     assert one.step_for(training, one.store, y, [50] * 100, 1, False, rounds=100_000) is not None
@@ -239,13 +239,15 @@ def test_little_work_is_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_on_a_device_without_figures_nothing_is_compiled() -> None:
     network = SimpleNamespace(device=torch.device("mps"), vectorised=True)
     one = Compiler(network, "auto", torch.zeros(1, 30), 100, longest=100)  # type: ignore[arg-type]
-    assert one.step_for(Training(batch=10), one.store, torch.zeros(1), [50], 1, False, rounds=9**9) is None
+    assert (
+        one.step_for(Training(batch_size=10), one.store, torch.zeros(1), [50], 1, False, rounds=9**9) is None
+    )
 
 
 def test_few_lanes_where_a_client_is_long() -> None:
     one = compiler(chunk=100)
     one.network.device = torch.device("cuda")  # nothing is computed there
-    kind = {"training": Training(batch=10), "batch": 10, "most": 100, "known": {}, "pulled": False}
+    kind = {"training": Training(batch_size=10), "batch": 10, "most": 100, "known": {}, "pulled": False}
     assert one._lanes(steps=[10] * 100, **kind) == 100
     assert one._lanes(steps=[100_000] + [10] * 99, **kind) < 10
     one.network.device = torch.device("cpu")
@@ -300,7 +302,7 @@ def test_too_little_memory_for_all_lanes_takes_fewer(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr("coterie.engine.compile.policy.CompiledStep", Step)
     one = compiler(compile=True, chunk=100)
-    step = one.step_for(Training(batch=10), one.store, torch.zeros(1), [50] * 100, 1, False, 1)
+    step = one.step_for(Training(batch_size=10), one.store, torch.zeros(1), [50] * 100, 1, False, 1)
     assert step is not None
     assert step.lanes == 25
 
@@ -309,7 +311,9 @@ def test_too_little_memory_for_all_lanes_takes_fewer(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("sizes", [[9] * 4, SIZES], ids=["alike", "ragged"])
-@pytest.mark.parametrize("training", [Training(batch=4, epochs=2), Training(batch=4, epochs=None, steps=5)])
+@pytest.mark.parametrize(
+    "training", [Training(batch_size=4, epochs=2), Training(batch_size=4, epochs=None, steps=5)]
+)
 @pytest.mark.parametrize("compile", [False, True])
 def test_points_that_are_known_from_before_are_solved_as_new_ones(
     sizes: list[int], training: Training, compile: bool
@@ -354,7 +358,7 @@ def test_other_training_of_the_same_points_is_planned_anew() -> None:
         torch.arange(n), torch.zeros(n, dtype=torch.long), torch.arange(n), start, of_all=True
     )
     for epochs in (1, 3):
-        steps = solve(network, Training(batch=3, epochs=epochs), 0.1, data, problems).kept["step"]
+        steps = solve(network, Training(batch_size=3, epochs=epochs), 0.1, data, problems).kept["step"]
         assert steps.tolist() == [3 * epochs] * n
 
 
@@ -364,14 +368,17 @@ def test_other_problems_of_the_same_points_are_not_taken_for_those_before() -> N
     lane, key = torch.zeros(3, dtype=torch.long), torch.arange(3)
     for owner, of_all, steps in (([0, 1, 2], True, [1, 2, 3]), ([2, 1, 0], False, [3, 2, 1])):
         problems = Problems(torch.tensor(owner), lane, key, start, of_all=of_all)
-        assert solve(network, Training(batch=3), 0.1, data, problems).kept["step"].tolist() == steps
+        assert solve(network, Training(batch_size=3), 0.1, data, problems).kept["step"].tolist() == steps
 
 
 def test_no_problems_have_no_solutions() -> None:
     network = Network(dense, LOSSES["classification"], dtype=torch.float64, device=torch.device("cpu"))
     none = torch.zeros(0, dtype=torch.long)
     problems = Problems(none, none, none, network.initial("start").expand(0, -1))
-    assert solve(network, Training(batch=3), 0.1, points(), problems).rows.shape == (0, network.rows.width)
+    assert solve(network, Training(batch_size=3), 0.1, points(), problems).rows.shape == (
+        0,
+        network.rows.width,
+    )
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
@@ -482,7 +489,7 @@ def test_moved_and_mirrored_pictures() -> None:
         start = network.initial("start").expand(6, -1)
         problems = Problems(torch.arange(6), torch.zeros(6, dtype=torch.long), torch.arange(6) * 77, start)
         compiler = Compiler(network, compile, data.x, 6, 10)
-        found.append(solve(network, Training(batch=4, epochs=2), 0.1, data, problems, compiler).rows)
+        found.append(solve(network, Training(batch_size=4, epochs=2), 0.1, data, problems, compiler).rows)
         assert all(step.draws for kind in compiler.steps.values() for step in kind.values())
     torch.testing.assert_close(found[0], found[1], rtol=1e-9, atol=1e-11)
 

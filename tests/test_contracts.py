@@ -15,7 +15,7 @@ from coterie.backends.simulation import Simulation
 from coterie.data import digits, from_arrays, regressions
 
 F64 = torch.float64
-TRAINING = Training(rate=0.02, batch=10, epochs=1, momentum=0.5, keep=True)
+TRAINING = Training(learning_rate=0.02, batch_size=10, epochs=1, momentum=0.5, keep_optimizer=True)
 PLACES = {"server": Server(), "graph": Graph("erdos-renyi", degree=3.0)}
 CASES = [
     (name, place)
@@ -220,7 +220,7 @@ def test_norm_and_dropout_apart_and_in_any_chunk(name: str, place: str) -> None:
     applies(name, "apart")
     data = digits(clients=6, image=True, train_points=12, test_points=4, seed=1)
     topology = Graph("complete") if place == "graph" else Server()
-    plan = Stages((Stage(algorithm(name), 2, Training(rate=0.05, batch=5), topology),))
+    plan = Stages((Stage(algorithm(name), 2, Training(learning_rate=0.05, batch_size=5), topology),))
 
     def together(chunk: int | None) -> Result:
         simulation = Simulation(

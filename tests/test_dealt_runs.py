@@ -19,7 +19,7 @@ from coterie.report.data_show import _shares, by_cluster, held, show, table
 from coterie.runs.summary import summarise
 
 AVERAGE = {"name": "FedAvg"}
-SGD = {"rate": 0.1, "batch": 8, "epochs": 1}
+SGD = {"learning_rate": 0.1, "batch_size": 8, "epochs": 1}
 
 
 @pytest.fixture

@@ -105,13 +105,15 @@ def sequential(
     return torch.stack(rows)
 
 
-SGD = Training(rate=0.05, batch=5, epochs=2)
+SGD = Training(learning_rate=0.05, batch_size=5, epochs=2)
 SETTINGS = {
     "sgd": SGD,
-    "momentum": Training(rate=0.02, momentum=0.9, weight_decay=0.01, nesterov=True, batch=4, epochs=2),
-    "adam": Training(optimizer="adam", rate=0.01, weight_decay=0.1, batch=5, epochs=2),
-    "adamw": Training(optimizer="adamw", rate=0.01, weight_decay=0.1, batch=None, epochs=3),
-    "steps, unshuffled": Training(rate=0.05, batch=3, epochs=None, steps=7, shuffle=False),
+    "momentum": Training(
+        learning_rate=0.02, momentum=0.9, weight_decay=0.01, nesterov=True, batch_size=4, epochs=2
+    ),
+    "adam": Training(optimizer="adam", learning_rate=0.01, weight_decay=0.1, batch_size=5, epochs=2),
+    "adamw": Training(optimizer="adamw", learning_rate=0.01, weight_decay=0.1, batch_size=None, epochs=3),
+    "steps, unshuffled": Training(learning_rate=0.05, batch_size=3, epochs=None, steps=7, shuffle=False),
 }
 
 
@@ -147,13 +149,13 @@ def test_masks_weights_and_pull(model: str) -> None:
     chunk=st.integers(1, 6),
 )
 def test_any_sizes_any_chunks(sizes: list[int], batch: int | None, chunk: int) -> None:
-    cohort = federated("mlp", sizes, Training(rate=0.05, batch=batch, epochs=2), chunk=chunk)
+    cohort = federated("mlp", sizes, Training(learning_rate=0.05, batch_size=batch, epochs=2), chunk=chunk)
     start = starts(cohort)
     torch.testing.assert_close(cohort.solve(start), sequential(cohort, start), rtol=0, atol=1e-10)
 
 
 def test_a_client_of_7_points_beside_one_of_500() -> None:
-    cohort = federated("mlp", [7, 500], Training(rate=0.05, batch=10, epochs=1, momentum=0.5))
+    cohort = federated("mlp", [7, 500], Training(learning_rate=0.05, batch_size=10, epochs=1, momentum=0.5))
     start = starts(cohort)
     torch.testing.assert_close(cohort.solve(start), sequential(cohort, start), rtol=0, atol=1e-10)
 
@@ -186,7 +188,7 @@ def test_one_problem_per_cluster() -> None:
 
 def test_each_cluster_keeps_its_own_optimizer_state() -> None:
     """Momentum gathered in one slot does not move a row that is trained in another."""
-    training = Training(rate=0.1, batch=None, momentum=0.9, keep=True)
+    training = Training(learning_rate=0.1, batch_size=None, momentum=0.9, keep_optimizer=True)
     cohort = cohort_of(lambda: nn.Linear(6, 4), [7, 9], training)
     start = starts(cohort)
     first = cohort.solve(start, slot=torch.tensor([0, 1]))
@@ -220,8 +222,8 @@ def test_no_points_leave_the_row_alone() -> None:
 
 def test_kept_optimizer_goes_on_where_it_was() -> None:
     """Two rounds of one unshuffled full-batch step with Adam kept are one round of two steps."""
-    once = Training(optimizer="adam", rate=0.01, batch=None, epochs=1, keep=True)
-    twice = Training(optimizer="adam", rate=0.01, batch=None, epochs=2)
+    once = Training(optimizer="adam", learning_rate=0.01, batch_size=None, epochs=1, keep_optimizer=True)
+    twice = Training(optimizer="adam", learning_rate=0.01, batch_size=None, epochs=2)
     cohort, longer = federated("mlp", [7, 20], once), federated("mlp", [7, 20], twice)
     start = starts(cohort)
     torch.testing.assert_close(cohort.solve(cohort.solve(start)), longer.solve(start), rtol=0, atol=1e-12)
@@ -445,7 +447,7 @@ def test_statistics_of_the_batch_are_each_clients_own_in_use() -> None:
     def build() -> nn.Module:
         return nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8, track_running_stats=False), nn.Linear(8, 4))
 
-    cohort = cohort_of(build, [5, 9, 3], Training(rate=0.05, batch=None, epochs=2))
+    cohort = cohort_of(build, [5, 9, 3], Training(learning_rate=0.05, batch_size=None, epochs=2))
     centers = starts(cohort)[:1]
     got = cohort.losses(centers.expand(3, 1, -1))[:, 0]
     module = cohort.network.rows.module_of(centers[0])
@@ -481,7 +483,7 @@ def test_frozen_parameters_stay_and_tied_ones_are_one() -> None:
 
 def test_rates_over_the_rounds() -> None:
     def rates(**settings) -> list[float]:
-        training = Training(rate=1.0, **settings)
+        training = Training(learning_rate=1.0, **settings)
         return [round(training.rate_at(t, 4), 4) for t in range(4)]
 
     assert rates() == [1, 1, 1, 1]
@@ -491,7 +493,7 @@ def test_rates_over_the_rounds() -> None:
 
 
 def test_the_rate_of_the_round_is_used() -> None:
-    training = Training(rate=0.1, batch=None, schedule="exponential", decay=0.5)
+    training = Training(learning_rate=0.1, batch_size=None, schedule="exponential", decay=0.5)
     cohort = cohort_of(lambda: nn.Linear(6, 4), [7], training)
     start = starts(cohort)
     first, third = (cohort.when(Moment(5, 0, t, 4)).solve(start) - start for t in (0, 2))
@@ -500,7 +502,7 @@ def test_the_rate_of_the_round_is_used() -> None:
 
 def test_weights_as_they_are() -> None:
     """Half the weight on every point is half the step; relative to their mean it is no change."""
-    cohort = cohort_of(lambda: nn.Linear(6, 4), [7, 9], Training(rate=0.1, batch=None))
+    cohort = cohort_of(lambda: nn.Linear(6, 4), [7, 9], Training(learning_rate=0.1, batch_size=None))
     start, half = starts(cohort), torch.full((16,), 0.5, dtype=F64)
     plain = cohort.solve(start) - start
     torch.testing.assert_close(cohort.solve(start, weight=half) - start, plain)

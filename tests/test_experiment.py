@@ -40,7 +40,7 @@ SPELLED: dict[str, dict[str, Any]] = {
         "rounds": 7,
         "data": {**SMALL["data"], "separation": 4, "seed": 9},
         "model": {"name": "mlp", "hidden": [4, 3], "init": "xavier-normal"},
-        "training": {"optimizer": "adam", "betas": [0.5, 0.75], "batch": "none", "steps": 4},
+        "training": {"optimizer": "adam", "betas": [0.5, 0.75], "batch_size": "none", "steps": 4},
         "topology": {"kind": "erdos-renyi", "degree": 3},
         "participation": {"fraction": 0.5},
         "algorithm": {"name": "FedProx", "pull": 2},
@@ -81,7 +81,7 @@ def test_every_example_loads_and_is_checked_and_resolves(path: Path) -> None:
 
 def test_every_default_is_spelled_out() -> None:
     table = tomllib.loads(parse(SPELLED["one algorithm"]).resolved())
-    assert table["training"]["rate"] == Training().rate
+    assert table["training"]["learning_rate"] == Training().learning_rate
     assert table["training"].keys() == set(vars(Training())) - {"steps"}  # None is left out
     assert table["algorithm"]["refresh"] == 2
     assert table["topology"] == {"kind": "server"}
@@ -99,7 +99,7 @@ def test_tables_become_the_objects_of_the_library() -> None:
     found = parse(SPELLED["many settings"])
     stage = _stage(found)
     assert stage.rounds == 7
-    assert stage.training == Training("adam", betas=(0.5, 0.75), batch=None, epochs=None, steps=4)
+    assert stage.training == Training("adam", betas=(0.5, 0.75), batch_size=None, epochs=None, steps=4)
     assert stage.topology == Graph("erdos-renyi", degree=3)
     assert stage.participation == Participation(fraction=0.5)
     assert (stage.algorithm.title(), stage.algorithm.settings()["pull"]) == ("FedProx", 2.0)
@@ -110,12 +110,12 @@ def test_inner_tables_go_over_outer_ones() -> None:
     table = {
         **SMALL,
         "rounds": 9,
-        "training": {"rate": 0.5, "epochs": 3},
+        "training": {"learning_rate": 0.5, "epochs": 3},
         "topology": {"kind": "erdos-renyi", "degree": 3},
         "method": [
             {"algorithm": AVERAGE},
             {
-                "training": {"rate": 0.25},
+                "training": {"learning_rate": 0.25},
                 "rounds": 4,
                 "stage": [
                     {"algorithm": SOFT, "training": {"steps": 5}, "topology": {"degree": 4}},
@@ -127,12 +127,14 @@ def test_inner_tables_go_over_outer_ones() -> None:
     }
     found = parse(table)
     assert _stage(found) == Stage(
-        FedAvg(), 9, Training(rate=0.5, epochs=3), Graph("erdos-renyi", degree=3), Participation()
+        FedAvg(), 9, Training(learning_rate=0.5, epochs=3), Graph("erdos-renyi", degree=3), Participation()
     )
     assert _stage(found, 1, 0) == Stage(
-        FedSoft(2), 4, Training(rate=0.25, epochs=None, steps=5), Graph(degree=4), Participation()
+        FedSoft(2), 4, Training(learning_rate=0.25, epochs=None, steps=5), Graph(degree=4), Participation()
     )
-    assert _stage(found, 1, 1) == Stage(FedSPD(2), 2, Training(rate=0.25, epochs=3), Graph("complete"))
+    assert _stage(found, 1, 1) == Stage(
+        FedSPD(2), 2, Training(learning_rate=0.25, epochs=3), Graph("complete")
+    )
     assert _stage(found, 1, 2).topology == Server()
     assert [method.label for method in found.methods] == ["FedAvg", "FedSoft+FedSPD+FedSPD"]
 
@@ -141,7 +143,7 @@ def test_a_change_from_the_command_line(tmp_path: Path) -> None:
     (tmp_path / "e.toml").write_text(toml.write(SPELLED["methods"]))
     changes = [
         "method.1.stage.0.algorithm.pull=0.5",
-        "training.batch=none",
+        "training.batch_size=none",
         "data.pattern=30:70",
         'name="other"',
         "data.sizes=[5, 6]",
@@ -149,7 +151,7 @@ def test_a_change_from_the_command_line(tmp_path: Path) -> None:
     ]
     found = load(tmp_path / "e.toml", changes, seed=8)
     assert _stage(found, 1).algorithm == FedSoft(2, pull=0.5)
-    assert _stage(found).training.batch is None
+    assert _stage(found).training.batch_size is None
     assert _stage(found).participation.absent == 0.25
     assert (found.name, found.seed) == ("other", 8)
     assert (found.data["pattern"], found.data["sizes"]) == ("30:70", (5, 6))

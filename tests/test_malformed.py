@@ -18,7 +18,7 @@ GOOD: dict[str, Any] = {
     "rounds": 2,
     "data": {"source": "regressions", "clients": 6, "sizes": [4, 6], "dimension": 3},
     "model": {"name": "linear"},
-    "training": {"rate": 0.05},
+    "training": {"learning_rate": 0.05},
     "algorithm": {"name": "FedSoft", "n_clusters": 2},
 }
 GONE = "this key is to go"
@@ -38,8 +38,14 @@ CASES = [
     # types
     Case("text for a count", {"rounds": "3"}, ("rounds is '3'", "a whole number")),
     Case("fraction for a count", {"rounds": 2.5}, ("rounds is 2.5", "a whole number")),
-    Case("true for a number", {"training.rate": True}, ("training.rate is True", "a number")),
-    Case("text for a number", {"training.rate": "0.1"}, ("training.rate is '0.1'", "a number")),
+    Case(
+        "true for a number", {"training.learning_rate": True}, ("training.learning_rate is True", "a number")
+    ),
+    Case(
+        "text for a number",
+        {"training.learning_rate": "0.1"},
+        ("training.learning_rate is '0.1'", "a number"),
+    ),
     Case("number for true", {"training.shuffle": 1}, ("training.shuffle is 1", "true or false")),
     Case("not finite", {"training.weight_decay": float("inf")}, ("training.weight_decay is inf", "a number")),
     Case("list too short", {"training.betas": [0.9]}, ("training.betas is [0.9]", "a list of 2 numbers")),
@@ -56,8 +62,8 @@ CASES = [
     Case(
         "evaluation in words", {"evaluate_every": "often"}, ("evaluate_every is 'often'", "from 0", "'auto'")
     ),
-    Case("rate 0", {"training.rate": 0}, ("training.rate is 0", "above 0")),
-    Case("batch 0", {"training.batch": 0}, ("training.batch is 0", "1 or more")),
+    Case("rate 0", {"training.learning_rate": 0}, ("training.learning_rate is 0", "above 0")),
+    Case("batch 0", {"training.batch_size": 0}, ("training.batch_size is 0", "1 or more")),
     Case("momentum 1", {"training.momentum": 1}, ("training.momentum is 1", "below 1")),
     Case(
         "two lengths",
@@ -81,7 +87,13 @@ CASES = [
     Case("width", {"model": {"name": "mlp", "hidden": [0]}}, ("model.hidden is", "whole numbers from 1")),
     # names
     Case("key", {"rouns": 3}, ("rouns", "nearest is 'rounds'", "allowed is")),
-    Case("key of training", {"training.rat": 3}, ("training.rat", "nearest is 'rate'", "optimizer")),
+    Case(
+        "key of training",
+        {"training.learn_rate": 3},
+        ("training.learn_rate", "nearest is 'learning_rate'", "optimizer"),
+    ),
+    Case("old key of training", {"training.rate": 3}, ("training.rate is now called learning_rate",)),
+    Case("old key of the file", {"tries": 3}, ("tries is now called n_init; write n_init",)),
     Case("key of the algorithm", {"algorithm.pul": 3}, ("algorithm.pul", "nearest is 'pull'", "refresh")),
     Case("key of the data", {"data.client": 3}, ("data.client ", "nearest is 'clients'", "pattern")),
     Case("key of the model", {"model.bais": True}, ("model.bais", "nearest is 'bias'", "init")),
@@ -137,17 +149,17 @@ CASES = [
     ),
     Case(
         "inner key",
-        {"algorithm": GONE, "method": [STAGED, {"stage": [{**STAGED, "training": {"rate": -1}}]}]},
-        ("method.1.stage.0.training.rate is -1", "above 0"),
+        {"algorithm": GONE, "method": [STAGED, {"stage": [{**STAGED, "training": {"learning_rate": -1}}]}]},
+        ("method.1.stage.0.training.learning_rate is -1", "above 0"),
     ),
     Case(
         "outer key",
         {
             "algorithm": GONE,
-            "training.rate": -1,
+            "training.learning_rate": -1,
             "method": [{"stage": [{**STAGED, "training": {"epochs": 2}}]}],
         },
-        ("coterie: training.rate is -1", "above 0"),
+        ("coterie: training.learning_rate is -1", "above 0"),
     ),
     Case(
         "label",

@@ -42,7 +42,7 @@ from coterie.runs.monitor import EACH_ROUND, EVALUATED, Observer
 from tests.test_algorithms import one_number_cohort
 
 F64 = torch.float64
-TRAINING = Training(rate=0.02, batch=10, epochs=1)
+TRAINING = Training(learning_rate=0.02, batch_size=10, epochs=1)
 
 
 def numbers(*values: Any) -> Tensor:
@@ -231,7 +231,7 @@ def test_a_run_has_the_meters_that_apply(
         rounds=3,
         training=TRAINING,
         topology=topology,
-        start="random",
+        init="random",
         evaluate_every=2,
         out=tmp_path / "r",
     )

@@ -36,7 +36,7 @@ from coterie.data.synthetic import coefficients
 from coterie.runs.onboarding import FAR
 
 SEED, SEPARATION = 1, 166.0
-TRAINING = Training(rate=0.02, batch=10, epochs=2)
+TRAINING = Training(learning_rate=0.02, batch_size=10, epochs=2)
 
 
 def linear() -> nn.Module:
@@ -150,7 +150,7 @@ def small(name: str, place: str = "server") -> Run:
     if name == "pFedMe":
         algorithm = coterie.pFedMe(local_rounds=5)
     topology = coterie.Graph("erdos-renyi", degree=3.0) if place == "graph" else None
-    training = Training(rate=0.02, epochs=1, momentum=0.5, keep=True)
+    training = Training(learning_rate=0.02, epochs=1, momentum=0.5, keep_optimizer=True)
     data = regressions(clients=8, sizes=(20, 30), separation=SEPARATION, seed=SEED)
     return coterie.run(linear, data, algorithm, rounds=3, training=training, topology=topology)
 
@@ -204,7 +204,7 @@ def test_a_model_of_its_own_does_better_than_the_centers(name: str) -> None:
 
 def test_a_newcomer_of_fedsoft_as_published_starts_at_its_centers() -> None:
     """It has no last row, and a random one would be far."""
-    plan = coterie.FedSoft.as_published(2), Training(rate=1e-6)
+    plan = coterie.FedSoft.as_published(2), Training(learning_rate=1e-6)
     run = coterie.run(linear, clients(), plan[0], rounds=2, training=plan[1])
     new = run.onboard(*newcomer(0.3))
     mixed = torch.tensor(new.importance) @ run._result.centers
@@ -215,7 +215,9 @@ def test_words_are_the_runs_own_labels() -> None:
     x = np.eye(3, dtype=np.float32).repeat(4, 0)
     words = np.array(["dog", "ant", "cat"]).repeat(4)
     data = {"a": (x, words), "b": (x, words)}
-    run = coterie.run(nn.Linear(3, 3), data, coterie.FedAvg(), rounds=30, training=Training(rate=1.0))
+    run = coterie.run(
+        nn.Linear(3, 3), data, coterie.FedAvg(), rounds=30, training=Training(learning_rate=1.0)
+    )
     few = words == "cat"
     assert run.classes == ["ant", "cat", "dog"]
     assert run.onboard(x[few], words[few]).fits
@@ -288,7 +290,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "data": {"source": "table", "table": "visits.parquet", "client": "clinic", "target": "cost"},
         "model": {"name": "linear", "bias": False},
         "algorithm": {"name": "FedSPD", "n_clusters": 2},
-        "training": {"rate": 0.02, "epochs": 2},
+        "training": {"learning_rate": 0.02, "epochs": 2},
     }
     (folder / "soft.toml").write_text(toml.write(experiment))
     assert main(["run", str(folder / "soft.toml"), "--out", str(folder / "run")]) == 0

@@ -167,7 +167,7 @@ def simulation(name: str, chunk: int | None = None, **settings: object) -> Simul
         task="next-character" if text else "classification",
         n_outputs=4,
     )
-    plan = Stages((Stage(ALGORITHMS["FedAvg"](), 1, Training(rate=RATE, batch=3)),))
+    plan = Stages((Stage(ALGORITHMS["FedAvg"](), 1, Training(learning_rate=RATE, batch_size=3)),))
     make = build(name, shape, 4, **{**tiny, **settings})
     return Simulation(make, data, plan, dtype=F64, chunk=chunk, device=CPU)
 

@@ -15,7 +15,7 @@ from coterie.errors import SettingError
 from coterie.protocol.cohort import Cohort, Personal
 from tests.test_algorithms import F64, mail, one_number_cohort
 
-STEP = Training(rate=0.1, batch=None, epochs=1)
+STEP = Training(learning_rate=0.1, batch_size=None, epochs=1)
 
 
 def offered(cohort: Cohort, *centers: float) -> Any:
@@ -74,7 +74,9 @@ def many() -> Cohort:
     for n in (1, 2, 7, 12, 30, 31):
         x = torch.randn(n, generator=draw, dtype=F64)
         clients.append((x.tolist(), (2 * x + torch.randn(n, generator=draw, dtype=F64)).tolist()))
-    return one_number_cohort(*clients, training=Training(rate=0.1, batch=4, momentum=0.5, epochs=1))
+    return one_number_cohort(
+        *clients, training=Training(learning_rate=0.1, batch_size=4, momentum=0.5, epochs=1)
+    )
 
 
 def same(a: Personal, b: Personal) -> None:

@@ -47,7 +47,7 @@ def net() -> nn.Module:
 
 
 def play(data: Federation, chunk: int | None = None, algorithm: str = "FedAvg", dtype=F64) -> Result:
-    plan = Stages((Stage(ALGORITHMS[algorithm](), 2, Training(rate=0.05, batch=4, epochs=2)),))
+    plan = Stages((Stage(ALGORITHMS[algorithm](), 2, Training(learning_rate=0.05, batch_size=4, epochs=2)),))
     simulation = Simulation(net, data, plan, dtype=dtype, chunk=chunk, device=CPU)
     while not simulation.done:
         simulation.step()
@@ -88,7 +88,7 @@ def test_the_same_in_every_chunk_order_and_place(augment: bool, algorithm: str):
     data = federation(normalise=NORMALISE, augment=augment)
     whole = play(data, algorithm=algorithm)
     order = [3, 0, 4, 2, 1]
-    plan = Stages((Stage(ALGORITHMS[algorithm](), 2, Training(rate=0.05, batch=4, epochs=2)),))
+    plan = Stages((Stage(ALGORITHMS[algorithm](), 2, Training(learning_rate=0.05, batch_size=4, epochs=2)),))
     apart = run_apart(net, data, plan)[0]
     for other in (play(data, chunk=1, algorithm=algorithm), play(data, chunk=2, algorithm=algorithm), apart):
         torch.testing.assert_close(other.personal.rows, whole.personal.rows, rtol=0, atol=1e-12)

@@ -289,7 +289,7 @@ def test_resumed_is_as_never_stopped(tmp_path: Path) -> None:
 
 
 def test_a_client_that_diverges_is_heard_all_the_same() -> None:
-    wild = Training(rate=1e200, epochs=3)
+    wild = Training(learning_rate=1e200, epochs=3)
     assert any(len(told) and not told.finite().all() for _, told in overheard(stages("FedAvg", None), wild))
     assert all(told.finite().all() for _, told in overheard(stages("FedAvg", CLIENT), wild))
 

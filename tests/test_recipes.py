@@ -16,7 +16,11 @@ from coterie.data import from_arrays
 from coterie.data.federation import Points
 from coterie.recipes import Personalised, kfed_personalise
 
-SETTINGS: dict[str, Any] = {"rounds": 40, "training": Training(rate=0.3, batch=None), "dtype": torch.float64}
+SETTINGS: dict[str, Any] = {
+    "rounds": 40,
+    "training": Training(learning_rate=0.3, batch_size=None),
+    "dtype": torch.float64,
+}
 
 
 def line() -> nn.Module:

@@ -34,7 +34,7 @@ def _experiment(rounds: int, checkpoint_every: int = 2) -> dict[str, Any]:
         "evaluate_every": 3,
         "data": {"source": "regressions", "clients": 12, "sizes": [5, 9], "dimension": 4},
         "model": {"name": "linear"},
-        "training": {"rate": 0.01, "momentum": 0.5, "keep": True},
+        "training": {"learning_rate": 0.01, "momentum": 0.5, "keep_optimizer": True},
         "topology": {"kind": "erdos-renyi", "degree": 4, "rewire": 0.1},
         "participation": {"absent": 0.2, "stragglers": 0.1},
         "stage": [

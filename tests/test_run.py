@@ -12,8 +12,8 @@ from torch import nn
 import coterie
 import coterie.data
 
-DIVERGING = coterie.Training(rate=9.0)
-TRAINING = coterie.Training(rate=0.05, batch=8, epochs=2)
+DIVERGING = coterie.Training(learning_rate=9.0)
+TRAINING = coterie.Training(learning_rate=0.05, batch_size=8, epochs=2)
 
 
 class Net(nn.Module):
@@ -122,7 +122,7 @@ def test_data_that_does_not_fit_the_model() -> None:
     [
         ({"rounds": "10"}, "rounds is '10'; allowed is a whole number"),
         ({"rounds": 2.5}, "rounds is 2.5; allowed is a whole number"),
-        ({"training": {"rate": 0.1}}, "training is .*; allowed is a Training"),
+        ({"training": {"learning_rate": 0.1}}, "training is .*; allowed is a Training"),
         ({"algorithm": coterie.FedSoft}, "algorithm is .*; allowed is an algorithm with its settings"),
         ({"algorithm": "FedSoft"}, "allowed is"),
         ({"topology": "complete"}, "topology is 'complete'; allowed is a Server or a Graph"),
@@ -161,7 +161,7 @@ def test_mistakes_in_python_are_one_sentence(wrong: dict, message: str) -> None:
             lambda: coterie.Training(optimizer="adma"),
             "optimizer is 'adma'; allowed is one of 'sgd', 'adam', 'adamw'",
         ),
-        (lambda: coterie.Training(rate="0.1"), "rate is '0.1'; allowed is a number"),
+        (lambda: coterie.Training(learning_rate="0.1"), "rate is '0.1'; allowed is a number"),
         (lambda: coterie.Training(epochs=1.5), "epochs is 1.5; allowed is a whole number"),
         (lambda: coterie.Training(schedule="cos"), "schedule is 'cos'"),
         (lambda: coterie.FedSoft(n_clusters=2.0), "n_clusters is 2.0; allowed is a whole number"),
@@ -216,7 +216,7 @@ def test_a_diverged_run_ends_and_says_so(tmp_path: Path, caplog: pytest.LogCaptu
         data,
         coterie.Local(),
         rounds=30,
-        training=coterie.Training(rate=9.0),
+        training=coterie.Training(learning_rate=9.0),
         out=tmp_path / "r",
     )
     assert "diverged" in caplog.text

@@ -59,7 +59,9 @@ def linear() -> nn.Module:
 
 def play(algorithm: Any, topology: Topology, data: Federation, rounds: int = 3) -> Result:
     part = Participation(fraction=0.8, stragglers=0.1)
-    stage = Stage(algorithm, rounds, Training(rate=0.02, momentum=0.5, keep=True), topology, part)
+    stage = Stage(
+        algorithm, rounds, Training(learning_rate=0.02, momentum=0.5, keep_optimizer=True), topology, part
+    )
     run = Simulation(linear, data, Stages((stage,)), dtype=torch.float64)
     while not run.done:
         run.step()
@@ -198,10 +200,10 @@ def test_what_is_evaluated_last_is_not_evaluated_again(
     calls = []
     importance = IFCA.importance
     monkeypatch.setattr(IFCA, "importance", lambda *a: calls.append(1) or importance(*a))
-    run = coterie.run(linear, data, IFCA(2), rounds=3, start="random", evaluate_every=0)
+    run = coterie.run(linear, data, IFCA(2), rounds=3, init="random", evaluate_every=0)
     assert len(calls) == 2, "once for importance, once for the models"
     calls.clear()
-    same = coterie.run(linear, data, IFCA(2), rounds=3, start="random", evaluate_every=3)
+    same = coterie.run(linear, data, IFCA(2), rounds=3, init="random", evaluate_every=3)
     assert len(calls) == 2
     assert same.summary["personal"] == run.summary["personal"]
     assert same.summary["traffic"] == run.summary["traffic"]
@@ -210,7 +212,7 @@ def test_what_is_evaluated_last_is_not_evaluated_again(
 
 
 def test_a_final_phase_is_evaluated_by_itself(data: Federation) -> None:
-    run = coterie.run(linear, data, FedSPD(2, final_epochs=5), rounds=2, start="random", evaluate_every=2)
+    run = coterie.run(linear, data, FedSPD(2, final_epochs=5), rounds=2, init="random", evaluate_every=2)
     assert run.records[-1]["test_loss"] > run.summary["personal"]["loss"]
 
 
@@ -253,7 +255,7 @@ def test_gradients_are_made_anew_where_they_would_not_be_in_memory(
             made.append(some)
             yield some, each
 
-    how: dict[str, Any] = {"rounds": 2, "start": "random", "chunk": 5, "dtype": torch.float64}
+    how: dict[str, Any] = {"rounds": 2, "init": "random", "chunk": 5, "dtype": torch.float64}
     kept = coterie.run(linear, data, IFCA(2), **how)
     if few:
         monkeypatch.setattr(storage, "budget", lambda device: 400)
@@ -328,7 +330,7 @@ data = regressions(clients=int(sys.argv[1]), sizes=(50, 50), test_points=10)
 graph = coterie.Graph("barabasi-albert", degree=10)
 with tempfile.TemporaryDirectory() as out:
     coterie.run(build("linear", (10,), 1), data, coterie.FedSPD(2, final_epochs=1), rounds=2, topology=graph,
-                start="random", out=out + "/run")
+                init="random", out=out + "/run")
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
 """
 

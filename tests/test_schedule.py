@@ -11,8 +11,8 @@ from coterie.engine import batches
 from coterie.engine.batches import Schedule, batches_of, decks, draw
 
 COUNTS = torch.tensor([200, 60, 9, 2, 1])
-STEPS = Training(batch=4, epochs=None, steps=50)
-EPOCHS = Training(batch=4, epochs=3)
+STEPS = Training(batch_size=4, epochs=None, steps=50)
+EPOCHS = Training(batch_size=4, epochs=3)
 
 
 def drawn(training: Training, some: slice, needs_two: bool = False, weighted: bool = True) -> Schedule:

@@ -35,7 +35,7 @@ from coterie.protocol.received import State
 from coterie.protocol.selection import CLUSTERS, SIZE, by_loss, by_size, diverse
 
 F64, CPU = torch.float64, torch.device("cpu")
-TRAINING = Training(rate=0.02, batch=10)
+TRAINING = Training(learning_rate=0.02, batch_size=10)
 SELECTIONS: dict[str, dict[str, Any]] = {
     "size": {},
     "loss": {"candidates": 6},

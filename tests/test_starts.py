@@ -26,7 +26,7 @@ from coterie import (
     WeCFL,
 )
 from coterie.algorithms import OneShot
-from coterie.algorithms.initialisation import STARTS, started
+from coterie.algorithms.initialisation import INITIALISATIONS, initialised
 from coterie.backends.evaluation import Result
 from coterie.backends.loopback import run_apart
 from coterie.backends.simulation import PERTURB, Simulation, hand_over, loss_of_try, perturbed
@@ -43,7 +43,7 @@ from coterie.protocol.separation import likeliest_shares, look, mixture_loss, se
 from coterie.protocol.stages import Course
 
 F64 = torch.float64
-TRAINING = Training(rate=0.02, batch=10, epochs=2)
+TRAINING = Training(learning_rate=0.02, batch_size=10, epochs=2)
 GRAPH = Graph("erdos-renyi", degree=4.0)
 
 
@@ -152,11 +152,11 @@ def test_separated_asks_for_a_margin_that_no_longer_grows_and_steady_shares(
 
 
 def test_course_counts_stages_tries_and_rounds() -> None:
-    plan = Stage(IFCA(2), 3, tries=2).then(Stage(IFCA(2), 4))
+    plan = Stage(IFCA(2), 3, n_init=2).then(Stage(IFCA(2), 4))
     course = Course(plan)
     assert course.planned == 10
     course.round = 3
-    assert (course.over, course.done, course.last_try) == (True, False, False)
+    assert (course.over, course.done, course.last_attempt) == (True, False, False)
     course.go_on()
     assert (course.stage, course.attempt, course.round, course.before) == (0, 1, 0, 3)
     course.round, course.ended = 1, True
@@ -188,7 +188,7 @@ def test_a_stage_whose_centers_do_not_come_apart_plays_all_its_rounds() -> None:
 def test_the_best_of_several_tries_goes_on() -> None:
     """Each try is played by itself, by hand; the one whose clients have the least loss is what the stage leaves."""
     data = clients("pure")
-    run = simulation(Stages((Stage(IFCA(2), 3, TRAINING, tries=4),)), data)
+    run = simulation(Stages((Stage(IFCA(2), 3, TRAINING, n_init=4),)), data)
     ends: list[tuple[float, Tensor]] = []
     while not run.done:
         run.step()
@@ -211,7 +211,7 @@ def test_the_best_of_several_tries_goes_on() -> None:
 
 
 def test_the_best_try_goes_on_with_what_its_clients_kept() -> None:
-    run = simulation(Stages((Stage(FedSoft(2), 2, TRAINING, tries=3),)), clients("pure"), seed=6)
+    run = simulation(Stages((Stage(FedSoft(2), 2, TRAINING, n_init=3),)), clients("pure"), seed=6)
     ends = []
     while not run.done:
         run.step()
@@ -231,7 +231,7 @@ def test_a_try_with_a_loss_that_is_no_number_is_the_worst() -> None:
 
 def test_tries_end_where_that_try_alone_would_have() -> None:
     """Of one try and of three, the first random start is the same."""
-    one, three = (simulation(Stages((Stage(IFCA(2), 3, TRAINING, tries=n),))) for n in (1, 3))
+    one, three = (simulation(Stages((Stage(IFCA(2), 3, TRAINING, n_init=n),))) for n in (1, 3))
     for _ in range(3):
         one.step()
         three.step()
@@ -241,7 +241,7 @@ def test_tries_end_where_that_try_alone_would_have() -> None:
 @pytest.mark.parametrize("seconds", range(1, 9))
 def test_tries_and_early_ends_are_resumed_to_the_bit(seconds: int) -> None:
     data = clients("pure")
-    plan = Stage(IFCA(2), 2, TRAINING, tries=3).then(Stage(FedSoft(2), 9, TRAINING, until="separated"))
+    plan = Stage(IFCA(2), 2, TRAINING, n_init=3).then(Stage(FedSoft(2), 9, TRAINING, until="separated"))
     straight = played(plan, data)
     first = simulation(plan, data)
     for _ in range(seconds):
@@ -260,7 +260,7 @@ def test_tries_and_early_ends_are_resumed_to_the_bit(seconds: int) -> None:
 def test_what_was_tried_is_loaded_by_clients_in_another_order() -> None:
     data, plan, order = (
         clients("pure"),
-        Stages((Stage(FedSoft(2), 2, TRAINING, tries=2),)),
+        Stages((Stage(FedSoft(2), 2, TRAINING, n_init=2),)),
         [*range(5, 12), *range(5)],
     )
     run, again = simulation(plan, data), simulation(plan, data.permuted(order))
@@ -345,16 +345,14 @@ def test_a_method_that_begins_at_one_model_may_follow_a_warm_up() -> None:
 
 
 @pytest.mark.parametrize("topology", [Server(), GRAPH], ids=["server", "graph"])
-@pytest.mark.parametrize("start", STARTS)
+@pytest.mark.parametrize("start", INITIALISATIONS)
 def test_every_start_apart_as_together(start: str, topology: Server | Graph) -> None:
     stage = Stage(FedEM(2), 9, TRAINING, topology, Participation(absent=0.1))
     if start == "several" and not topology.is_server:
-        with pytest.raises(
-            CoterieError, match="start is 'several', but over a graph nobody can compare tries"
-        ):
-            started(stage, start)
+        with pytest.raises(CoterieError, match="init is 'several', but over a graph nobody can compare them"):
+            initialised(stage, start)
         return
-    plan = started(stage, start)
+    plan = initialised(stage, start)
     together = played(plan)
     assert together.course.planned <= 9
     apart, traffic = run_apart(linear, clients(), plan, seed=3)
@@ -367,31 +365,31 @@ def test_every_start_apart_as_together(start: str, topology: Server | Graph) -> 
 
 @pytest.mark.parametrize("rounds", [2, 3, 4, 7, 11, 30])
 def test_a_start_takes_no_more_than_half_of_the_rounds(rounds: int) -> None:
-    for start in STARTS:
-        plan = started(Stage(FedSoft(2), rounds), start)
-        assert sum(stage.rounds * stage.tries for stage in plan) == rounds
+    for start in INITIALISATIONS:
+        plan = initialised(Stage(FedSoft(2), rounds), start)
+        assert sum(stage.rounds * stage.n_init for stage in plan) == rounds
         assert plan[-1].rounds >= rounds / 2
         assert plan[-1].algorithm == FedSoft(2)
 
 
 def test_no_start_is_made_for_one_cluster_or_one_round() -> None:
     for stage in (Stage(FedSPD(1), 30), Stage(FedSPD(2), 1), Stage(FedSPD(2), 0)):
-        assert started(stage, "clients") == (stage,)
+        assert initialised(stage, "clients") == (stage,)
 
 
 def test_a_function_of_ones_own_is_a_start() -> None:
     def twice(stage: Stage) -> Stages:
         return replace(stage, rounds=1).then(stage)
 
-    run = coterie.run(linear, clients(), IFCA(2), rounds=2, start=twice, training=TRAINING)
+    run = coterie.run(linear, clients(), IFCA(2), rounds=2, init=twice, training=TRAINING)
     assert run.summary["rounds"] == 3
 
 
 def test_an_unknown_start_is_refused() -> None:
-    with pytest.raises(CoterieError, match=r"start is 'lucky'; allowed is one of random, several"):
-        coterie.run(linear, clients(), IFCA(2), start="lucky")
-    with pytest.raises(CoterieError, match=r"start is given beside stages"):
-        coterie.run(linear, clients(), Stage(IFCA(2), 2), start="soft")
+    with pytest.raises(CoterieError, match=r"init is 'lucky'; allowed is one of random, several"):
+        coterie.run(linear, clients(), IFCA(2), init="lucky")
+    with pytest.raises(CoterieError, match=r"init is given beside stages"):
+        coterie.run(linear, clients(), Stage(IFCA(2), 2), init="soft")
 
 
 # in TOML
@@ -408,7 +406,7 @@ def written(**more: object) -> dict[str, object]:
 
 
 def test_a_start_is_named_in_toml_and_makes_stages() -> None:
-    experiment = parse(written(start="clients"))
+    experiment = parse(written(init="clients"))
     (method,) = experiment.methods
     assert method.label == "IFCA"
     assert [(s.algorithm.title(), s.rounds, s.until) for s in method.stages] == [
@@ -420,7 +418,7 @@ def test_a_start_is_named_in_toml_and_makes_stages() -> None:
 
 
 def test_the_papers_own_start_stays_what_it_is_when_written_out() -> None:
-    experiment = parse(written(start="random"))
+    experiment = parse(written(init="random"))
     assert len(experiment.methods[0].stages) == 1
     again = parse(coterie.toml.read(experiment.resolved(), "resolved"), name="experiment")
     assert again.methods == experiment.methods
@@ -431,34 +429,34 @@ def test_a_list_of_stages_is_played_as_it_is_written() -> None:
     stage = {"rounds": 3, "algorithm": table.pop("algorithm")}
     assert len(parse({**table, "stage": [stage]}).methods[0].stages) == 1
     with pytest.raises(
-        CoterieError, match=r"^start is 'soft'; allowed is none beside stages; stage\.0\.start is"
+        CoterieError, match=r"^init is 'soft'; allowed is none beside stages; stage\.0\.init is"
     ):
-        parse({**table, "start": "soft", "stage": [stage]})
-    assert len(parse({**table, "stage": [{**stage, "start": "soft"}]}).methods[0].stages) == 2
-    with pytest.raises(CoterieError, match=r"stage\.1\.start is 'soft'; allowed is none in stage 1"):
-        parse({**table, "stage": [stage, {**stage, "start": "soft"}]})
+        parse({**table, "init": "soft", "stage": [stage]})
+    assert len(parse({**table, "stage": [{**stage, "init": "soft"}]}).methods[0].stages) == 2
+    with pytest.raises(CoterieError, match=r"stage\.1\.init is 'soft'; allowed is none in stage 1"):
+        parse({**table, "stage": [stage, {**stage, "init": "soft"}]})
 
 
 def test_tries_and_until_are_settings_of_a_stage() -> None:
-    experiment = parse(written(start="random", tries=3, until="separated"))
-    assert (experiment.methods[0].stages[0].tries, experiment.methods[0].stages[0].until) == (3, "separated")
+    experiment = parse(written(init="random", n_init=3, until="separated"))
+    assert (experiment.methods[0].stages[0].n_init, experiment.methods[0].stages[0].until) == (3, "separated")
     with pytest.raises(CoterieError, match="until is 'soon'"):
         parse(written(until="soon"))
-    with pytest.raises(CoterieError, match="tries is 2; allowed is 1 where no round is played"):
-        parse(written(start="random", tries=2, rounds=0))
-    with pytest.raises(CoterieError, match="tries is 2; allowed is 1 over a graph"):
-        parse(written(start="random", tries=2, topology={"kind": "complete"}))
-    with pytest.raises(CoterieError, match="start is 'lucky'"):
-        parse(written(start="lucky"))
+    with pytest.raises(CoterieError, match="n_init is 2; allowed is 1 where no round is played"):
+        parse(written(init="random", n_init=2, rounds=0))
+    with pytest.raises(CoterieError, match="n_init is 2; allowed is 1 over a graph"):
+        parse(written(init="random", n_init=2, topology={"kind": "complete"}))
+    with pytest.raises(CoterieError, match="init is 'lucky'"):
+        parse(written(init="lucky"))
 
 
 def test_tries_and_until_of_the_file_are_those_of_its_methods_and_stages() -> None:
-    table = written(tries=3, until="separated", start="random")
+    table = written(n_init=3, until="separated", init="random")
     lone = {"algorithm": table.pop("algorithm")}
-    own = {**lone, "label": "own", "tries": 2, "until": "rounds"}
+    own = {**lone, "label": "own", "n_init": 2, "until": "rounds"}
     staged = {"label": "staged", "stage": [lone, lone]}
     methods = parse({**table, "method": [lone, own, staged]}).methods
-    found = [[(stage.tries, stage.until) for stage in method.stages] for method in methods]
+    found = [[(stage.n_init, stage.until) for stage in method.stages] for method in methods]
     assert found == [[(3, "separated")], [(2, "rounds")], [(3, "separated"), (1, "separated")]]
 
 
@@ -494,42 +492,44 @@ def test_one_shot_warns_where_fewer_clients_are_heard_than_there_are_clusters(
 def test_every_docstring_states_the_start_that_is_taken() -> None:
     for kind in coterie.ALGORITHMS.values():
         if "n_clusters" in kind.__dataclass_fields__ and not kind.title().endswith("+"):
-            said = next(line for line in (kind.__doc__ or "").splitlines() if "Start:" in line)
-            for start in {kind.start_at_server, *(() if kind.needs_server else (kind.start_over_graph,))}:
+            said = next(line for line in (kind.__doc__ or "").splitlines() if "Initialisation:" in line)
+            for start in {kind.init_at_server, *(() if kind.needs_server else (kind.init_over_graph,))}:
                 assert f"`{start}`" in said or kind.title() == "OneShot", kind.title()
 
 
 def test_a_lone_algorithm_takes_its_own_start_and_the_papers_is_selectable() -> None:
-    own = started(Stage(FedSPD(2), 30, topology=GRAPH))
+    own = initialised(Stage(FedSPD(2), 30, topology=GRAPH))
     assert [stage.algorithm.title() for stage in own] == ["FedSoft", "FedSPD"]
     assert all(stage.topology == GRAPH for stage in own)  # so with no server at all
-    assert [stage.algorithm.title() for stage in started(Stage(FedSPD(2), 30))] == ["WeCFL", "FedSPD"]
-    assert started(Stage(FedSPD(2), 30), "random") == (Stage(FedSPD(2), 30),)
+    assert [stage.algorithm.title() for stage in initialised(Stage(FedSPD(2), 30))] == ["WeCFL", "FedSPD"]
+    assert initialised(Stage(FedSPD(2), 30), "random") == (Stage(FedSPD(2), 30),)
 
 
 def test_starts_that_an_algorithm_cannot_have_are_refused() -> None:
     with pytest.raises(
-        CoterieError, match="start needs centers, but WeCFL begins at one model; allowed is random"
+        CoterieError, match="init needs centers, but WeCFL begins at one model; allowed is random"
     ):
-        started(Stage(WeCFL(2), 9), "soft")
-    assert [s.algorithm.title() for s in started(Stage(WeCFL(2), 9), "warm-up")] == ["FedAvg", "WeCFL"]
+        initialised(Stage(WeCFL(2), 9), "soft")
+    assert [s.algorithm.title() for s in initialised(Stage(WeCFL(2), 9), "warm-up")] == ["FedAvg", "WeCFL"]
     with pytest.raises(CoterieError, match="WeCFL needs a server"):
-        coterie.run(linear, clients(), WeCFL(2), topology=GRAPH, start="several")
+        coterie.run(linear, clients(), WeCFL(2), topology=GRAPH, init="several")
     private = Stage(IFCA(2), 9, privacy=coterie.Privacy(noise=1.0))
-    with pytest.raises(CoterieError, match="start is 'several', but privacy does not cover their losses"):
-        started(private, "several")
-    assert [stage.until for stage in started(private, "clients")] == ["rounds", "rounds"]
+    with pytest.raises(CoterieError, match="init is 'several', but privacy does not cover their losses"):
+        initialised(private, "several")
+    assert [stage.until for stage in initialised(private, "clients")] == ["rounds", "rounds"]
 
 
 def test_tries_are_of_random_starts() -> None:
-    with pytest.raises(CoterieError, match="tries is 3; allowed is 1 where a start finds the centers"):
-        parse(written(tries=3))
-    assert parse(written(tries=3, start="random")).methods[0].stages[0].tries == 3
+    with pytest.raises(
+        CoterieError, match="n_init is 3; allowed is 1 where an initialisation finds the centers"
+    ):
+        parse(written(n_init=3))
+    assert parse(written(n_init=3, init="random")).methods[0].stages[0].n_init == 3
 
 
 def test_a_start_that_clusters_clients_invites_them_all() -> None:
     few = Participation(0.2, select="loss", candidates=5)
-    first, rest = started(Stage(IFCA(2), 9, participation=few), "clients")
+    first, rest = initialised(Stage(IFCA(2), 9, participation=few), "clients")
     assert first.participation == Participation()
     assert rest.participation == few
 

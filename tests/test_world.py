@@ -136,7 +136,7 @@ def _experiment(rounds: int) -> dict[str, Any]:
         "evaluate_every": 3,
         "data": {"source": "regressions", "clients": 13, "sizes": [5, 9], "dimension": 4},
         "model": {"name": "linear"},
-        "training": {"rate": 0.01, "momentum": 0.5, "keep": True},
+        "training": {"learning_rate": 0.01, "momentum": 0.5, "keep_optimizer": True},
         "participation": {"absent": 0.2, "stragglers": 0.1},
         "stage": [
             {"rounds": rounds, "algorithm": {"name": "FedSoft", "n_clusters": 2, "start": "own"}},

@@ -34,7 +34,10 @@ def stage(name: str, rounds: int = 3, **how: Any) -> Stage:
 
 def plays() -> dict[str, Stages]:
     """One for each way of combining, and for each way of beginning, selecting and ending."""
-    graph, fast = Graph("erdos-renyi", degree=4.0, rewire=0.1), Training(rate=0.05, batch=10, epochs=2)
+    graph, fast = (
+        Graph("erdos-renyi", degree=4.0, rewire=0.1),
+        Training(learning_rate=0.05, batch_size=10, epochs=2),
+    )
     splitting = replace(algorithm("CFL"), first_split=1, stationary=1e3, restless=1e-3)  # type: ignore[call-arg]
     aligned = replace(algorithm("FedSPD"), align=True)  # type: ignore[call-arg]
     by_loss = Participation(0.4, absent=0.2, select="loss-per-cluster", candidates=8, clusters=3)
@@ -57,7 +60,7 @@ def plays() -> dict[str, Stages]:
     last = stage("FedSPD", 2, topology=graph)
     return {
         **{name: Stages((one,)) for name, one in some.items()},
-        "IFCA in three tries": stage("IFCA", 2, tries=3).then(stage("IFCA", 2)),
+        "IFCA in three tries": stage("IFCA", 2, n_init=3).then(stage("IFCA", 2)),
         "WeCFL until separated": stage("WeCFL", 8, training=fast, until="separated").then(last),
     }
 

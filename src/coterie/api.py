@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from coterie.algorithms.initialisation import Start, started
+from coterie.algorithms.initialisation import Initialisation, initialised
 from coterie.backends.evaluation import Result
 from coterie.backends.simulation import Simulation
 from coterie.data import from_arrays
@@ -128,7 +128,7 @@ def run(
     topology: Topology | None = None,
     participation: Participation | None = None,
     privacy: Privacy | None = None,
-    start: str | Start | None = None,
+    init: str | Initialisation | None = None,
     seed: int = 0,
     out: Path | str | None = None,
     resume: bool = False,
@@ -145,16 +145,16 @@ def run(
 ) -> Run:
     """Train `algorithm` on the clients of `data`.
 
-    `model` is an nn.Module, its class, or a function that builds one; a module gives its shape and its frozen
-    layers, while trained weights are drawn anew for every start. `data` is a Federation, or one (x, y) per
-    client. `start` is how its centers come apart, a name or a function of `coterie.starts`; None is the algorithm's
-    own choice. With stages, all that comes after `algorithm` up to `start` is theirs. With `out` the run is kept in
-    that folder, with `experiment`, the TOML that describes it, where there is one; `resume` goes on with what lies
-    there. `compile` says whether training steps are compiled: "auto" does so where the work ahead pays for it.
-    `tf32` lets a GPU multiply matrices faster and less exactly. Models are evaluated each `evaluate_every` rounds; at
-    "auto" that is 10, or up to 100 where few clients train in a round.
+    `model` is an nn.Module, its class, or a function that builds one; a module gives its shape and its frozen layers,
+    while trained weights are drawn anew for every initialisation. `data` is a Federation, or one (x, y) per client.
+    `init` is how its centers begin, a name or a function of `coterie.algorithms.initialisation`; None is the
+    algorithm's own choice. With stages, all that comes after `algorithm` up to `init` is theirs. With `out` the run
+    is kept in that folder, with `experiment`, the TOML that describes it, where there is one; `resume` goes on with
+    what lies there. `compile` says whether training steps are compiled: "auto" does so where the work ahead pays for
+    it. `tf32` lets a GPU multiply matrices faster and less exactly. Models are evaluated each `evaluate_every`
+    rounds; at "auto" that is 10, or up to 100 where few clients train in a round.
     """
-    stages = as_stages(algorithm, rounds, training, topology, participation, privacy, start)
+    stages = as_stages(algorithm, rounds, training, topology, participation, privacy, init)
     _check(seed, dtype, evaluate_every, checkpoint_every, compile)
     require(not resume or out is not None, "resume", resume, "true only with out, the folder of the run")
     federation = data if isinstance(data, Federation) else from_arrays(data)
@@ -195,21 +195,21 @@ def as_stages(
     topology: Topology | None = None,
     participation: Participation | None = None,
     privacy: Privacy | None = None,
-    start: str | Start | None = None,
+    init: str | Initialisation | None = None,
 ) -> Stages:
     how = {"training": training, "topology": topology, "participation": participation, "privacy": privacy}
     if isinstance(algorithm, str | type):
         says = f"is {algorithm!r}; allowed is an algorithm with its settings, such as coterie.FedAvg(), or stages"
         raise SettingError("algorithm", says)
     if isinstance(algorithm, Stage | Sequence):
-        for name, value in {**how, "start": start}.items():
+        for name, value in {**how, "init": init}.items():
             if value is not None:
                 raise SettingError(
                     name, "is given beside stages, which have their own; give it to each Stage"
                 )
         return Stages((algorithm,) if isinstance(algorithm, Stage) else algorithm)
     given: dict[str, Any] = {name: value for name, value in how.items() if value is not None}
-    return started(Stage(algorithm, rounds, **given), start)
+    return initialised(Stage(algorithm, rounds, **given), init)
 
 
 def as_device(name: torch.device | str | None) -> torch.device | None:

@@ -19,7 +19,7 @@ class FedEM(Algorithm):
     Told: a row for each cluster, and how much of my data it took. Kept: my mixture π.
     The personal model is the π-weighted mixture of the centers' predictions. (In FedSoft's tables it is the center of
     the largest π: `predict="largest"`.)
-    Start: `clients` at a server and `soft` over a graph; the paper's own is `random`.
+    Initialisation: `clients` at a server and `soft` over a graph; the paper's own is `random`.
     Choice: a personal model takes π from one more E-step on the last centers.
     Choice: a client that comes later repeats the E-step and π's mean 50 times from even shares.
     Differs: the published program weighs a client's rows by its size (`weights="size"`), not by responsibility.
@@ -37,8 +37,8 @@ class FedEM(Algorithm):
 }"""
 
     soft: ClassVar[bool] = True
-    start_at_server: ClassVar[str] = "clients"  # from random centers it may tell classes apart, not clusters
-    start_over_graph: ClassVar[str] = "soft"
+    init_at_server: ClassVar[str] = "clients"  # from random centers it may tell classes apart, not clusters
+    init_over_graph: ClassVar[str] = "soft"
 
     # at the client
     def responsibilities(self, cohort: Cohort, offer: Mail) -> Tensor:

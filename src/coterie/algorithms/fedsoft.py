@@ -21,7 +21,7 @@ class FedSoft(Algorithm):
 
     Told: the share of each cluster in my data and its size, every `refresh` rounds; my row, when drawn.
     Kept: my row, which is also my personal model.
-    Start: `clients` at a server; the paper's own is `random`, which it is over a graph.
+    Initialisation: `clients` at a server; the paper's own is `random`, which it is over a graph.
     Choice: line 17 names no starting point; we start at the weighted center (`start="own"`: at my last row).
     Choice: eq. (6) normalises over the set that it is used to draw; we take all clients.
     Choice: over a graph everybody trains, anchored at its own centers, and a listener takes everyone heard,
@@ -29,7 +29,7 @@ class FedSoft(Algorithm):
     Choice: a client that comes later solves line 17 once, from the weighted center in any case.
     Differs: the published program starts at the client's last row, draws without replacement, smooths only
     where the count is zero, keeps Adam's state between rounds and does not shuffle. The first three are
-    `as_published`; the last two are `Training(keep=True, shuffle=False)`.
+    `as_published`; the last two are `Training(keep_optimizer=True, shuffle=False)`.
     """
 
     n_clusters: int  # how many clusters, S
@@ -49,7 +49,7 @@ class FedSoft(Algorithm):
 }"""
 
     soft: ClassVar[bool] = True
-    start_at_server: ClassVar[str] = "clients"
+    init_at_server: ClassVar[str] = "clients"
 
     @classmethod
     def as_published(cls, n_clusters: int, **settings: Any) -> Self:

@@ -21,7 +21,7 @@ class FedSPD(Algorithm):
     """Soft clusters with no server. Lin, Yağan & Joe-Wong, Algorithm 1.
 
     Told: the cluster I drew and its row. Kept: nothing but my data; my centers are my listener's.
-    Start: `soft` over a graph and `clients` at a server; the paper's own is `random`.
+    Initialisation: `soft` over a graph and `clients` at a server; the paper's own is `random`.
     Choice: all clients begin at common random centers, so that cluster s means the same to all.
     Choice: `align` files a row heard under the listener's center that it resembles most (section 6 names the
     cosine similarity, not the rule). It is off by default: from common centers there is nothing to align.
@@ -50,8 +50,8 @@ class FedSPD(Algorithm):
 }"""
 
     soft: ClassVar[bool] = True
-    start_at_server: ClassVar[str] = "clients"  # from random centers it may tell classes apart, not clusters
-    start_over_graph: ClassVar[str] = "soft"
+    init_at_server: ClassVar[str] = "clients"  # from random centers it may tell classes apart, not clusters
+    init_over_graph: ClassVar[str] = "soft"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -134,8 +134,13 @@ class FedSPD(Algorithm):
 
     def _final(self, cohort: Cohort, rows: Tensor, points: Tensor, epochs: int) -> Tensor:
         """Lines 41-43: rows (client, part, width), each trained on some of the points (point, part)."""
-        rate = cohort.training.rate * self.final_rate
+        rate = cohort.training.learning_rate * self.final_rate
         training = replace(
-            cohort.training, rate=rate, schedule="constant", epochs=epochs, steps=None, keep=False
+            cohort.training,
+            learning_rate=rate,
+            schedule="constant",
+            epochs=epochs,
+            steps=None,
+            keep_optimizer=False,
         )
         return cohort.solve(rows, points=points, training=training, purpose="final")

@@ -12,7 +12,7 @@ class FeSEM(WeCFL):
     """Hard clusters by k-means on whole models, all clients alike. Xie et al., 2021 (eq. 2 of WeCFL).
 
     Told: my row and how many points I have. Kept: nothing.
-    Start: `random`, of which it takes one model for all.
+    Initialisation: `random`, of which it takes one model for all.
     It is WeCFL with equal weights on all parameters; the choices are stated there.
     """
 

@@ -45,8 +45,8 @@ class HardClusters(Algorithm):
 class ChosenByLoss(HardClusters):
     """A client chooses the center of least loss on its training data."""
 
-    start_at_server = "clients"  # from random centers, some are chosen by nobody
-    start_over_graph = "soft"
+    init_at_server = "clients"  # from random centers, some are chosen by nobody
+    init_over_graph = "soft"
 
     def choose(self, cohort: Cohort, offer: Mail) -> Tensor:
         return least_loss(cohort, offer.centers)

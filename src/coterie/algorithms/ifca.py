@@ -20,7 +20,7 @@ class IFCA(ChosenByLoss):
     Choice: clusters are averaged with equal weights as in the paper, where all clients have as many points.
     Choice: `averaging="gradient"` is one full-batch step per round, with the rate of the training.
     Over a graph every client has centers of its own.
-    Start: `clients` at a server and `soft` over a graph; the paper's own is `random`, or several of them.
+    Initialisation: `clients` at a server and `soft` over a graph; the paper's own is `random`, or several of them.
     """
 
     averaging: Literal["model", "gradient"] = "model"  # rows trained as training says, or one full-batch step
@@ -45,10 +45,10 @@ class IFCA(ChosenByLoss):
                 momentum=0.0,
                 nesterov=False,
                 weight_decay=0.0,
-                batch=None,
+                batch_size=None,
                 epochs=None,
                 steps=1,
-                keep=False,
+                keep_optimizer=False,
             )
         row = cohort.solve(start, training=training, slot=choice)
         return {"choice": choice, "row": row, "size": cohort.sizes}

@@ -1,8 +1,8 @@
-"""Good starts: what is played before an algorithm, so that its centers begin apart.
+"""Initialisation: what is played before an algorithm, so that its centers begin apart.
 
-Every clustered method depends on its start. From random centers, those that label single points find classes
-rather than clusters, and those that let clients choose leave some centers unchosen. A start takes a stage and
-gives the stages to play in its place. It spends some of the stage's rounds, so the whole is at most as long.
+Every clustered method depends on where its centers begin. From random centers, those that label single points find
+classes rather than clusters, and those that let clients choose leave some centers unchosen. An initialisation takes a
+stage and gives the stages to play in its place. It spends some of the stage's rounds, so the whole is at most as long.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from coterie.errors import SettingError, require
 from coterie.protocol.stages import Stage, Stages
 from coterie.protocol.topology import Server
 
-Start = Callable[[Stage], Stages]
+Initialisation = Callable[[Stage], Stages]
 
-TRIES = 5  # of several random starts
+N_INIT = 5  # random initialisations of `several`
 
 # what is played first, and how many of the rounds it takes at most
 
@@ -29,10 +29,10 @@ def random(stage: Stage) -> Stages:
 
 
 def several(stage: Stage) -> Stages:
-    """A few rounds from each of several random starts; the one with the least training loss goes on."""
+    """A few rounds from each of several random initialisations; the one with the least training loss goes on."""
     most = max(1, stage.rounds // 2)
-    tries = min(TRIES, max(1, most // 2))
-    return replace(stage, rounds=most // tries, tries=tries).then(_rest(stage, most // tries * tries))
+    n_init = min(N_INIT, max(1, most // 2))
+    return replace(stage, rounds=most // n_init, n_init=n_init).then(_rest(stage, most // n_init * n_init))
 
 
 def warm_up(stage: Stage) -> Stages:
@@ -77,43 +77,41 @@ def _rest(stage: Stage, rounds: int) -> Stage:
 # which
 
 
-def own_start(stage: Stage) -> str:
+def own_init(stage: Stage) -> str:
     """What the algorithm chooses."""
     at_server = stage.topology.is_server
-    return stage.algorithm.start_at_server if at_server else stage.algorithm.start_over_graph
+    return stage.algorithm.init_at_server if at_server else stage.algorithm.init_over_graph
 
 
-def started(stage: Stage, start: str | Start | None = None) -> Stages:
-    """The stages to play for this one, with the start named or, if it is None, the algorithm's own choice."""
-    start = own_start(stage) if start is None else start
-    if isinstance(start, str):
-        require(start in STARTS, "start", start, f"one of {', '.join(STARTS)}")
-        start = STARTS[start]
+def initialised(stage: Stage, init: str | Initialisation | None = None) -> Stages:
+    """The stages to play for this one, with the initialisation named or, if it is None, the algorithm's own choice."""
+    init = own_init(stage) if init is None else init
+    if isinstance(init, str):
+        require(init in INITIALISATIONS, "init", init, f"one of {', '.join(INITIALISATIONS)}")
+        init = INITIALISATIONS[init]
     algorithm, at_server = stage.algorithm, stage.topology.is_server
     homeless = algorithm.needs_server and not at_server  # which the algorithm itself will say
-    if start is random or homeless or stage.rounds < 2 or algorithm.clusters() == 1:
+    if init is random or homeless or stage.rounds < 2 or algorithm.clusters() == 1:
         return random(stage)
     require(
-        stage.tries == 1,
-        "tries",
-        stage.tries,
-        "1 where a start finds the centers, or start = 'random' beside it",
+        stage.n_init == 1,
+        "n_init",
+        stage.n_init,
+        "1 where an initialisation finds the centers, or init = 'random' beside it",
     )
-    if algorithm.first_only and start in STARTS.values() and start is not warm_up:
+    if algorithm.first_only and init in INITIALISATIONS.values() and init is not warm_up:
         raise SettingError(
-            "start", f"needs centers, but {algorithm.title()} begins at one model; allowed is random, warm-up"
+            "init", f"needs centers, but {algorithm.title()} begins at one model; allowed is random, warm-up"
         )
-    if start is several and not (at_server and stage.privacy is None):
+    if init is several and not (at_server and stage.privacy is None):
         why = (
-            "over a graph nobody can compare tries"
-            if not at_server
-            else "privacy does not cover their losses"
+            "over a graph nobody can compare them" if not at_server else "privacy does not cover their losses"
         )
-        raise SettingError("start", f"is 'several', but {why}; allowed is another start")
-    return start(stage)
+        raise SettingError("init", f"is 'several', but {why}; allowed is another one")
+    return init(stage)
 
 
-STARTS: dict[str, Start] = {
+INITIALISATIONS: dict[str, Initialisation] = {
     "random": random,
     "several": several,
     "warm-up": warm_up,

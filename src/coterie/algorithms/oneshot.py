@@ -28,7 +28,7 @@ class OneShot(ClusteredByRow):
     Told: my row and how many points I have. Kept: nothing.
     Choice: a client that is first heard later is sent the mean of all centers, and joins the cluster whose center is
     nearest to what it made of it (Theorem 3.2).
-    Start: none is needed, for the first round finds the clusters.
+    Initialisation: none is needed, for the first round finds the clusters.
     """
 
     represent: Part = (

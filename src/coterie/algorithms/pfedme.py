@@ -49,7 +49,9 @@ class pFedMe(Algorithm):
     # at the client
     def train(self, cohort: Cohort, offer: Mail) -> Fields:
         w, rows = offer.centers[:, 0], cohort.network.rows
-        inner = replace(cohort.training, batch=None, epochs=None, steps=self.inner_steps, keep=False)
+        inner = replace(
+            cohort.training, batch_size=None, epochs=None, steps=self.inner_steps, keep_optimizer=False
+        )
         for r in range(self.local_rounds):
             batch = cohort.batch(f"batch {r}")
             # θ ≈ argmin f(θ; batch) + λ/2·‖θ − w‖², then w ← w − ηλ(w − θ)

@@ -15,7 +15,7 @@ class WeCFL(ClusteredByRow):
     """Hard clusters by weighted k-means on the clients' models. Ma et al., 2022, Algorithm 1.
 
     Told: my row and how many points I have. Kept: nothing.
-    Start: `random`, of which it takes one model for all; `warm-up` gives it a better one.
+    Initialisation: `random`, of which it takes one model for all; `warm-up` gives it a better one.
     Choice: all clients begin at one common model, so that rows differ by data alone, and the first clustering is
     k-means with k-means++ starts: from random centers the nearest one would be the same for all.
     Choice: when some clients are not heard, those heard take one expectation step from the present centers.

@@ -82,11 +82,11 @@ def run_apart(
         ]
         play = _play_at_server if stage.topology.is_server else _play_among_peers
         states = play(course, centers, cohorts, data, seed, traffic)
-        if stage.tries > 1:
+        if stage.n_init > 1:
             looked = look_around(states[0], Apart(cohorts), torch.arange(len(data)), traffic)
             loss = loss_of_try(looked)
             best = (loss, states, cohorts) if best is None or loss < best[0] else best
-            if course.last_try:
+            if course.last_attempt:
                 (_, states, cohorts), best = best, None
         if course.done:
             return _result(stage, states, cohorts), traffic

@@ -281,7 +281,7 @@ class Simulation:
             if self.course.ended and self.course.round < self.stage.rounds:
                 said = "the centers have come apart: the stage ends after %d of at most %d rounds"
                 log.info(said, self.course.round, self.stage.rounds)
-        if self.course.over and self.stage.tries > 1:
+        if self.course.over and self.stage.n_init > 1:
             self._compare_tries()
             return Mail(told.clients, {})  # what was told need not be of the try that goes on
         return told
@@ -305,7 +305,7 @@ class Simulation:
         loss = self.world.by_first(lambda: loss_of_try(looked))
         if self.best is None or loss < self.best.loss:
             self.best = Try(loss, self.state, self.clients.cohort.memory)
-        if self.course.last_try:
+        if self.course.last_attempt:
             self.state = replace(self.best.state, moment=self.state.moment)
             self.clients.cohort = replace(self.clients.cohort, memory=self.best.memory)
             self.best = None

@@ -180,7 +180,7 @@ def choose_clusters(
     least: Annotated[int | None, typer.Option(help="The fewest clusters to try; 1 if not given.")] = None,
     most: Annotated[int | None, typer.Option(help="The most clusters to try; 8 if not given.")] = None,
     set_: Annotated[
-        list[str] | None, typer.Option("--set", help="A change, such as choosing.starts=4; may be repeated.")
+        list[str] | None, typer.Option("--set", help="A change, such as choosing.n_init=4; may be repeated.")
     ] = None,
     seed: Annotated[int | None, typer.Option(help="In place of the file's seed.")] = None,
     out: Annotated[

@@ -138,7 +138,7 @@ def _plan(network: Network, training: Training, points: Points, problems: Proble
         counts = _counts(points, problems)
         most, least = torch.stack([counts.max(), counts.min()]).tolist() if len(counts) else (1, 1)
         alike, most = least == most, max(1, most)
-        batch = min(training.batch or most, most)
+        batch = min(training.batch_size or most, most)
         longest_first = torch.argsort(counts, descending=True, stable=True)
         steps = steps_of(training, batches_of(counts, batch, network.needs_two))
         return _Plan(counts, most, alike, batch, longest_first, steps[longest_first].tolist())
@@ -150,7 +150,7 @@ def _plan(network: Network, training: Training, points: Points, problems: Proble
 
 def _drawn_by(training: Training) -> tuple[Hashable, ...]:
     """What batches depend on."""
-    return training.batch, training.epochs, training.steps, training.shuffle
+    return training.batch_size, training.epochs, training.steps, training.shuffle
 
 
 def _run_compiled(
@@ -185,7 +185,7 @@ def chunk_size(network: Network, training: Training, most_points: int) -> int:
     """How many problems may be in memory at once."""
     if network.chunk is not None:
         return network.chunk
-    batch = min(training.batch or most_points, most_points)
+    batch = min(training.batch_size or most_points, most_points)
     numbers = (6 + len(training.slots())) * network.rows.width + 4 * batch * network.training_activations
     each = numbers * torch.finfo(network.dtype).bits // 8 + table_bytes(training, batch, most_points)
     return max(1, network.memory_budget() // each)

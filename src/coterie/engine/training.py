@@ -18,30 +18,35 @@ class Training(Checked):
     """Settings of the local problem, shared by all clients and algorithms."""
 
     optimizer: Literal["sgd", "adam", "adamw"] = "sgd"  # as torch.optim has them
-    rate: float = 0.1  # learning rate η
+    learning_rate: float = 0.1  # η
     momentum: float = 0.0  # sgd: the share of the last step that is kept
     nesterov: bool = False  # sgd: look ahead along the momentum
     weight_decay: float = 0.0  # added to the gradient; adamw: decoupled
     betas: tuple[float, float] = (0.9, 0.999)  # adam, adamw: decay of the two running means
     epsilon: float = 1e-8  # adam, adamw: added to the root
-    batch: int | None = 10  # points a step; None: all
+    batch_size: int | None = 10  # points a step; None: all
     epochs: int | None = 1  # passes over the data a round ...
     steps: int | None = None  # ... or this many steps, with epochs = None
     shuffle: bool = True  # a new order every epoch
-    keep: bool = False  # keep the optimizer's state from round to round
+    keep_optimizer: bool = False  # keep the optimizer's state from round to round
     schedule: Literal["constant", "exponential", "step", "cosine"] = "constant"  # of the rate over the rounds
     decay: float = 1.0  # exponential, step: the rate is multiplied by this ...
     every: int = 1  # ... each so many rounds (exponential: smoothly)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(self.rate > 0 and math.isfinite(self.rate), "rate", self.rate, "a number above 0")
+        require(
+            self.learning_rate > 0 and math.isfinite(self.learning_rate),
+            "learning_rate",
+            self.learning_rate,
+            "a number above 0",
+        )
         require(0 <= self.momentum < 1, "momentum", self.momentum, "0 or more and below 1")
         require(self.weight_decay >= 0, "weight_decay", self.weight_decay, "0 or more")
         require(
-            self.batch is None or self.batch >= 1,
-            "batch",
-            self.batch,
+            self.batch_size is None or self.batch_size >= 1,
+            "batch_size",
+            self.batch_size,
             "1 or more, or None for all points",
         )
         require(self.epochs is None or self.epochs >= 0, "epochs", self.epochs, "0 or more")
@@ -58,12 +63,12 @@ class Training(Checked):
     def rate_at(self, round: int, rounds: int) -> float:
         """The learning rate of a round, out of so many."""
         if self.schedule == "exponential":
-            return self.rate * float(self.decay ** (round / self.every))
+            return self.learning_rate * float(self.decay ** (round / self.every))
         if self.schedule == "step":
-            return self.rate * float(self.decay ** (round // self.every))
+            return self.learning_rate * float(self.decay ** (round // self.every))
         if self.schedule == "cosine":
-            return self.rate * 0.5 * (1 + math.cos(math.pi * round / max(1, rounds)))
-        return self.rate
+            return self.learning_rate * 0.5 * (1 + math.cos(math.pi * round / max(1, rounds)))
+        return self.learning_rate
 
     def times(self, factor: int) -> Training:
         """The same, so many times as long."""

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_args
 from pydantic import Field
 
 from coterie.algorithms import ALGORITHMS, Algorithm
-from coterie.algorithms.initialisation import own_start, started
+from coterie.algorithms.initialisation import initialised, own_init
 from coterie.engine.training import Training
 from coterie.errors import CoterieError, require
 from coterie.experiment.schema import Section, Setting, Table, check, choose, parameters, saying, spell
@@ -40,9 +40,9 @@ class PartTable:
     """What a stage may say; a method says it for all its stages, and the file for all methods."""
 
     rounds: Count | None = None
-    start: str | None = None  # none: as the algorithm chooses, or random in a stage
+    init: str | None = None  # none: as the algorithm chooses, or random in a stage
     until: Literal["rounds", "separated"] | None = None
-    tries: Annotated[int, Field(ge=1)] | None = None
+    n_init: Annotated[int, Field(ge=1)] | None = None
     clusters: Clusters | None = None
     algorithm: Table = field(default_factory=dict)
     training: Table = field(default_factory=dict)
@@ -72,10 +72,10 @@ class Origin:
 
 @dataclass(frozen=True)
 class Lone:
-    """One algorithm, and the start that makes stages of it."""
+    """One algorithm, and the initialisation that makes stages of it."""
 
     stage: Stage
-    start: str
+    init: str
 
 
 @dataclass(frozen=True)
@@ -89,11 +89,11 @@ class Method:
     lone: Lone | None = None  # where it was not written as a list of stages
 
     def with_clusters(self, clusters: int) -> Method:
-        """As if the number had been written; 1 cluster needs no start."""
+        """As if the number had been written; 1 cluster needs no initialisation."""
         if self.lone is None:
             return replace(self, stages=with_clusters(self.stages, clusters), auto=False)
         lone = replace(self.lone, stage=with_clusters(Stages((self.lone.stage,)), clusters)[0])
-        stages = started(lone.stage, lone.start)
+        stages = initialised(lone.stage, lone.init)
         return replace(self, stages=stages, origins=self.origins[:1] * len(stages), auto=False, lone=lone)
 
     def check(self, ids: Sequence[str], seed: int) -> None:
@@ -149,26 +149,26 @@ def stages_of(outer: Layers, prefix: str, part: MethodTable, folder: Path) -> Me
         label = "+".join(stage.algorithm.title() for stage, _ in made)
     check_folder_name(f"{prefix}label", label)
     origins = tuple(origin for _, origin in made)
-    first, start = made[0][0], _start(made[0][0], layers, lone=not part.stage)
+    first, init = made[0][0], _init(made[0][0], layers, lone=not part.stage)
     with saying(Section(layers[0][-1][0][:-1])):
-        begun = started(first, start)
+        begun = initialised(first, init)
     stages = Stages((*begun, *(stage for stage, _ in made[1:])))
-    lone = None if part.stage else Lone(first, start)
+    lone = None if part.stage else Lone(first, init)
     return Method(label, stages, (*origins[:1] * (len(begun) - 1), *origins), _is_auto(origins), lone)
 
 
-def _start(first: Stage, layers: Sequence[Layers], lone: bool) -> str:
+def _init(first: Stage, layers: Sequence[Layers], lone: bool) -> str:
     """Of the first stage: a lone algorithm's is its own choice, but a list of stages is played as written."""
     for number, (name, later) in enumerate((one[-1] for one in layers[1:]), start=1):
         allowed = f"none in stage {number}, only in the first"
-        require(later.start is None, f"{name}start", later.start, allowed)
+        require(later.init is None, f"{name}init", later.init, allowed)
     if not lone:
         prefix, around = layers[0][-2]
-        allowed = f"none beside stages; {layers[0][-1][0]}start is that of the first"
-        require(around.start is None, f"{prefix}start", around.start, allowed)
-        return layers[0][-1][1].start or "random"
-    given = [part.start for _, part in layers[0] if part.start is not None]
-    return given[-1] if given else own_start(first)
+        allowed = f"none beside stages; {layers[0][-1][0]}init is that of the first"
+        require(around.init is None, f"{prefix}init", around.init, allowed)
+        return layers[0][-1][1].init or "random"
+    given = [part.init for _, part in layers[0] if part.init is not None]
+    return given[-1] if given else own_init(first)
 
 
 def _is_auto(origins: Sequence[Origin]) -> bool:
@@ -184,10 +184,10 @@ def _is_auto(origins: Sequence[Origin]) -> bool:
 
 
 def _stage(layers: Layers, folder: Path, first: bool) -> tuple[Stage, Origin]:
-    """Each layer's settings over those of the layers around it, whose tries are of the first stage alone."""
+    """Each layer's settings over those of the layers around it, whose n_init are of the first stage alone."""
     rounds = [part.rounds for _, part in layers if part.rounds is not None]
     until = [part.until for _, part in layers if part.until is not None]
-    tries = [part.tries for _, part in (layers if first else layers[-1:]) if part.tries is not None]
+    n_init = [part.n_init for _, part in (layers if first else layers[-1:]) if part.n_init is not None]
     training, topology, participation = Section("training"), Section("topology"), Section("participation")
     privacy = Section("privacy")
     for prefix, part in layers:
@@ -209,7 +209,7 @@ def _stage(layers: Layers, folder: Path, first: bool) -> tuple[Stage, Origin]:
         topology=graph,
         participation=_make(Participation, participation),
         until=until[-1] if until else "rounds",
-        tries=tries[-1] if tries else 1,
+        n_init=n_init[-1] if n_init else 1,
         privacy=_privacy(privacy),
     )
     return stage, Origin(algorithm, origin, participation, privacy)
@@ -291,7 +291,7 @@ def check_folder_name(key: str, name: str) -> None:
 def spelled_method(method: Method) -> Table:
     if method.lone is not None:
         stage = _spelled_stage(method.lone.stage, method.auto)
-        return {"label": method.label, "start": method.lone.start, **stage}
+        return {"label": method.label, "init": method.lone.init, **stage}
     return {"label": method.label, "stage": [_spelled_stage(stage, method.auto) for stage in method.stages]}
 
 
@@ -303,7 +303,7 @@ def _spelled_stage(stage: Stage, auto: bool) -> Table:
     return {
         "rounds": stage.rounds,
         "until": stage.until,
-        "tries": stage.tries,
+        "n_init": stage.n_init,
         "algorithm": algorithm,
         "training": _spelled(stage.training),
         "topology": topology,

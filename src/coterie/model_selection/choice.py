@@ -31,7 +31,9 @@ class Choosing(Checked):
     least: int = 1  # the fewest clusters that are tried
     most: int = 8  # the most that are tried; always fewer than there are clients
     held_out: float = 0.25  # the share of a client's training points that the tries are scored on
-    starts: int = 2  # runs of each number, from other random starts; that of least held-out loss is kept
+    n_init: int = (
+        2  # runs of each number, from other random initialisations; that of least held-out loss is kept
+    )
     gain: float = 0.05  # more clusters must lower the held-out loss by more than this share of the best
 
     def __post_init__(self) -> None:
@@ -39,7 +41,7 @@ class Choosing(Checked):
         require(self.least >= 1, "least", self.least, "1 or more")
         require(self.most >= self.least, "most", self.most, f"{self.least} (least) or more")
         require(0 < self.held_out < 1, "held_out", self.held_out, "a number above 0 and below 1")
-        require(self.starts >= 1, "starts", self.starts, "1 or more")
+        require(self.n_init >= 1, "n_init", self.n_init, "1 or more")
         require(0 <= self.gain < 1, "gain", self.gain, "a number from 0 and below 1")
 
     def numbers(self, clients: int) -> range:

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from coterie.algorithms.initialisation import Start
+from coterie.algorithms.initialisation import Initialisation
 from coterie.api import as_device, as_stages, described
 from coterie.backends.processes import here
 from coterie.backends.simulation import Simulation
@@ -52,7 +52,7 @@ def choose_clusters(
     training: Training | None = None,
     topology: Topology | None = None,
     participation: Participation | None = None,
-    start: str | Start | None = None,
+    init: str | Initialisation | None = None,
     seed: int = 0,
     out: Path | str | None = None,
     loss: Loss | None = None,
@@ -70,8 +70,8 @@ def choose_clusters(
     require(fits(seed, int) and 0 <= seed < 2**63, "seed", seed, "a whole number from 0")
     if isinstance(algorithm, Algorithm):
         check_clustered(type(algorithm))
-        algorithm = replace(algorithm, n_clusters=2)  # type: ignore[call-arg]  # so that it has a start
-    stages = as_stages(algorithm, rounds, training, topology, participation, start=start)
+        algorithm = replace(algorithm, n_clusters=2)  # type: ignore[call-arg]  # so that it is initialised
+    stages = as_stages(algorithm, rounds, training, topology, participation, init=init)
     check_clustered(type(stages[-1].algorithm))
     if any(stage.privacy is not None for stage in stages):
         raise CoterieError(
@@ -90,7 +90,7 @@ def choose_clusters(
     tried = []
     for clusters in numbers:
         kept = None if out is None else file_of(Path(out), clusters)
-        tried.append(_best_start(partial(begin, clusters), choosing.starts, kept, experiment, watch))
+        tried.append(_best_start(partial(begin, clusters), choosing.n_init, kept, experiment, watch))
     choice = Choice.among(tried, choosing.gain)
     if out is not None:
         folder = Path(out)

@@ -38,8 +38,10 @@ class Algorithm(Checked):
     needs_server: ClassVar[bool] = False
     first_only: ClassVar[bool] = False  # begins at one common model, whatever centers it is handed
     last_only: ClassVar[bool] = False  # finds how many centers it leaves, which no next stage could plan for
-    start_at_server: ClassVar[str] = "random"  # of a lone algorithm, where none is named; see starts.py
-    start_over_graph: ClassVar[str] = "random"
+    init_at_server: ClassVar[str] = (
+        "random"  # of a lone algorithm, where none is named; see algorithms/initialisation.py
+    )
+    init_over_graph: ClassVar[str] = "random"
     soft: ClassVar[bool] = False  # does each point have a cluster, or the client as a whole?
     exempt: ClassVar[dict[str, str]] = {}  # contract tests that cannot apply, with the reason
 

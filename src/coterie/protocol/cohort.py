@@ -132,9 +132,9 @@ class Cohort:
 
     def batch(self, purpose: str) -> Tensor:
         """(point,) bool: one batch of each client, the size that training asks for, drawn without replacement."""
-        if self.training.batch is None:
+        if self.training.batch_size is None:
             return torch.ones_like(self.points.at, dtype=torch.bool)
-        return self._ranks(purpose) < self.training.batch
+        return self._ranks(purpose) < self.training.batch_size
 
     def part(self, one_in: int, purpose: str) -> Tensor:
         """(point,) bool: one in so many of each client's points, drawn; at least one, but never all."""
@@ -192,13 +192,13 @@ class Cohort:
             strength = torch.as_tensor(pull, dtype=start.dtype, device=start.device)
             problems.anchor = anchor.reshape(problems.start.shape)
             problems.pull = strength.expand(start.shape[:-1]).reshape(-1)
-        if training.keep:
+        if training.keep_optimizer:
             problems.kept = self._recall_optimizer(training, problems.start, lanes, slot)
         now = training.rate_at(self.moment.round, self.moment.rounds)
         rounds = self.moment.rounds if purpose == "train" else 1  # that the like of this is to be done
         solution = solve(self.network, training, now, self.points, problems, self.compiler, rounds)
         self.keep("loss", solution.loss.view(len(self), lanes).mean(1))
-        if training.keep:
+        if training.keep_optimizer:
             self._keep_optimizer(solution.kept, lanes, slot)
         return solution.rows.view(start.shape)
 
@@ -275,7 +275,7 @@ class Cohort:
 
         One client's is as large as its row, so all of them need not be in memory.
         """
-        whole = replace(self.training, batch=None)
+        whole = replace(self.training, batch_size=None)
         at_once = chunk_size(self.network, whole, int(self.sizes.max()))
         position, keys = torch.arange(len(self), device=self.at.device), self.key("gradient")
         for some in self._blocks(len(self), at_once):

@@ -61,7 +61,7 @@ def not_covered(stage: Stage) -> list[str]:
 
 def _beside(stage: Stage) -> list[str]:
     """What a stage without privacy has clients tell beside its algorithm: looks at the centers, and for selection."""
-    looks = ["looks"] if stage.until == "separated" or stage.tries > 1 else []
+    looks = ["looks"] if stage.until == "separated" or stage.n_init > 1 else []
     return looks + (["selection"] if stage.participation.select != "uniform" else [])
 
 

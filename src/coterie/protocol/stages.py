@@ -27,15 +27,17 @@ class Stage(Checked):
     participation: Participation = field(default_factory=Participation)
     privacy: Privacy | None = None
     until: Literal["rounds", "separated"] = "rounds"  # "separated": it ends once the centers have come apart
-    tries: int = 1  # from so many random starts, of which the one with the least training loss is kept
+    n_init: int = (
+        1  # from so many random initialisations, of which the one with the least training loss is kept
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require(self.rounds >= 0, "rounds", self.rounds, "0 or more")
-        require(self.tries >= 1, "tries", self.tries, "1 or more")
-        require(self.rounds > 0 or self.tries == 1, "tries", self.tries, "1 where no round is played")
-        server = self.tries == 1 or self.topology.is_server
-        require(server, "tries", self.tries, "1 over a graph, where nobody could compare them")
+        require(self.n_init >= 1, "n_init", self.n_init, "1 or more")
+        require(self.rounds > 0 or self.n_init == 1, "n_init", self.n_init, "1 where no round is played")
+        server = self.n_init == 1 or self.topology.is_server
+        require(server, "n_init", self.n_init, "1 over a graph, where nobody could compare them")
         self._check_private()
 
     def _check_private(self) -> None:
@@ -44,7 +46,7 @@ class Stage(Checked):
             return
         allowed = "with privacy, which covers what the algorithm has clients tell and no more"
         require(self.until == "rounds", "until", self.until, f"'rounds' {allowed}")
-        require(self.tries == 1, "tries", self.tries, f"1 {allowed}")
+        require(self.n_init == 1, "n_init", self.n_init, f"1 {allowed}")
         select = self.participation.select
         require(select == "uniform", "participation.select", select, f"'uniform' {allowed}")
 
@@ -67,8 +69,8 @@ class Stages(tuple[Stage, ...]):
             stage.topology.check(n_clients)
             stage.algorithm.check(n_clients, stage.topology)
             stage.participation.check(n_clients, stage.topology.is_server)
-            first = number == 0 or stage.tries == 1
-            require(first, "tries", stage.tries, "1 in a stage that starts from the centers of another")
+            first = number == 0 or stage.n_init == 1
+            require(first, "n_init", stage.n_init, "1 in a stage that starts from the centers of another")
         if len(self) > 1 and not all(stage.rounds for stage in self):
             raise CoterieError("a stage has 0 rounds; each of several stages needs 1 or more")
         for before, after in pairwise(self):
@@ -95,14 +97,14 @@ def _check_pair(before: Algorithm, after: Algorithm) -> None:
 
 @dataclass
 class Course:
-    """Where in its stages a run is. A stage is played once, or from several starts; each time is a try."""
+    """Where in its stages a run is. A stage is played once, or `n_init` times; each time is an attempt."""
 
     stages: Stages
     stage: int = 0
-    attempt: int = 0  # the try
-    round: int = 0  # of this try, those played
-    before: int = 0  # rounds of the stages and tries before
-    ended: bool = False  # this try, ahead of its rounds
+    attempt: int = 0  # of n_init, from 0
+    round: int = 0  # of this attempt, those played
+    before: int = 0  # rounds of the stages and attempts before
+    ended: bool = False  # this attempt, ahead of its rounds
 
     @property
     def now(self) -> Stage:
@@ -110,16 +112,16 @@ class Course:
 
     @property
     def over(self) -> bool:
-        """Is this try at its end?"""
+        """Is this attempt at its end?"""
         return self.ended or self.round >= self.now.rounds
 
     @property
-    def last_try(self) -> bool:
-        return self.attempt + 1 == self.now.tries
+    def last_attempt(self) -> bool:
+        return self.attempt + 1 == self.now.n_init
 
     @property
     def done(self) -> bool:
-        return self.over and self.last_try and self.stage + 1 == len(self.stages)
+        return self.over and self.last_attempt and self.stage + 1 == len(self.stages)
 
     @property
     def played(self) -> int:
@@ -130,14 +132,14 @@ class Course:
     def planned(self) -> int:
         """Rounds in all, if no stage to come ends ahead of them."""
         this = self.round if self.over else self.now.rounds
-        tries = (self.now.tries - self.attempt - 1) * self.now.rounds
-        return self.before + this + tries + sum(s.rounds * s.tries for s in self.stages[self.stage + 1 :])
+        attempts = (self.now.n_init - self.attempt - 1) * self.now.rounds
+        return self.before + this + attempts + sum(s.rounds * s.n_init for s in self.stages[self.stage + 1 :])
 
     def go_on(self) -> None:
-        """To the next try, or to the next stage."""
+        """To the next attempt, or to the next stage."""
         self.before += self.round
         self.round, self.ended = 0, False
-        if self.last_try:
+        if self.last_attempt:
             self.stage, self.attempt = self.stage + 1, 0
         else:
             self.attempt += 1

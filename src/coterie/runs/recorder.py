@@ -85,8 +85,8 @@ class Journal:
             "algorithm": algorithm,
             "told": len(told),
         }
-        if simulation.stage.tries > 1:
-            record["try"] = simulation.course.attempt
+        if simulation.stage.n_init > 1:
+            record["attempt"] = simulation.course.attempt
         record["loss"] = _number(simulation.training_loss(told))  # waits for a GPU to be done
         trained = time.perf_counter()
         columns: dict[str, Tensor] = {}

@@ -25,7 +25,7 @@ class Ours:
         )
         clients = Federation(tuple(map(str, range(len(data)))), points, task=task, n_outputs=job["outputs"])
         topology = Server() if job["degree"] is None else Graph(degree=job["degree"])
-        training = Training(rate=job["rate"], batch=job["batch"], epochs=job["epochs"])
+        training = Training(learning_rate=job["rate"], batch_size=job["batch"], epochs=job["epochs"])
         stage = Stage(self._algorithm(job), 1000, training, topology)
         self.simulation = Simulation(
             lambda: torch_job.models(talk.job)[0].cpu(),

@@ -63,7 +63,7 @@ class Compiler:
         """
         if self.off or not steps or x is not self.store or not self.network.vectorised:
             return None
-        batch = min(training.batch or self.longest, self.longest)
+        batch = min(training.batch_size or self.longest, self.longest)
         optimizer = (
             training.optimizer,
             training.momentum,
