@@ -36,8 +36,8 @@ def simulated(seed: int) -> Simulation:
 def ended(simulation: Simulation, predict: Any, epochs: Any) -> dict[str, Any]:
     """Accuracy of the clients' models on their held-out images, ended in one way."""
     algorithm = FedSPD(2, final_epochs=epochs, predict=predict)
-    offer = algorithm.farewell(simulation.state.for_everyone())
-    cohort = simulation.clients.cohort.when(simulation.state.moment)
+    offer = algorithm.final_offer(simulation.state.for_everyone())
+    cohort = simulation.clients.cohort.when(simulation.state.context)
     scores = simulation.test_scores(algorithm.finish(cohort, offer))
     assert scores is not None
     assert scores.accuracy is not None

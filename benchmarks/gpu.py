@@ -58,7 +58,7 @@ def play(device: str, build: Any, data: Federation, stages: Stages) -> tuple[Res
     result = simulation.result(final=True)
     if device == "cuda":
         torch.cuda.synchronize()
-    return result, time.perf_counter() - began, simulation.network.vectorised
+    return result, time.perf_counter() - began, simulation.model.vectorised
 
 
 def difference(a: Result, b: Result) -> float:

@@ -66,12 +66,12 @@ def oracle(data: Federation, each: int, seed: int) -> float:
         turn = torch.repeat_interleave(torch.arange(4), len(points.x) // 4)
         return replace(points, x=torch.cat([points.x, 1000 * torch.nn.functional.one_hot(turn, 4)], 1))
 
-    told = replace(data, train=saying(data.train), test=saying(data.test), distributions=None)
+    sent = replace(data, train=saying(data.train), test=saying(data.test), distributions=None)
 
     def blind() -> torch.nn.Module:
         return torch.nn.Sequential(_Without(), *mlp())
 
-    return accuracy(kfed_personalise(blind, told, 4, each, seed=seed, **SETTINGS), told)
+    return accuracy(kfed_personalise(blind, sent, 4, each, seed=seed, **SETTINGS), sent)
 
 
 class _Without(torch.nn.Module):

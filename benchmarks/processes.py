@@ -57,24 +57,24 @@ def compared(name: str, repeats: int, with_threads: bool, device: torch.device) 
     )
     settings = {"hidden": (200,)} if model == "mlp" else {}
     data, maker = federation(inputs, classes, clients), build(model, (inputs,), classes, **settings)
-    world = here()
-    ways = {"one process": (ALONE, 1), f"{world.size} processes": (world, 1)}
+    group = here()
+    ways = {"one process": (ALONE, 1), f"{group.size} processes": (group, 1)}
     if with_threads:
-        ways[f"one process, {world.size} threads"] = (ALONE, world.size)
-    runs = {way: Simulation(maker, data, stages, device=device, world=of) for way, (of, _) in ways.items()}
+        ways[f"one process, {group.size} threads"] = (ALONE, group.size)
+    runs = {way: Simulation(maker, data, stages, device=device, group=of) for way, (of, _) in ways.items()}
     seconds: dict[str, list[float]] = {way: [] for way in ways}
     busy: dict[str, list[float]] = {way: [] for way in ways}
     for turn in range(repeats + 1):
         for way, (of, threads) in ways.items():
             torch.set_num_threads(threads)
-            world.all(lambda: None)  # all are here, and nobody works
+            group.all(lambda: None)  # all are here, and nobody works
             began, worked = time.perf_counter(), time.process_time()
-            if of is world or world.first:
+            if of is group or group.first:
                 runs[way].step()
             if device.type == "cuda":
                 torch.cuda.synchronize()
             own = time.process_time() - worked
-            most = max(world.all(lambda: own))  # noqa: B023
+            most = max(group.all(lambda: own))  # noqa: B023
             if turn:  # the first is to warm up
                 seconds[way].append(time.perf_counter() - began)
                 busy[way].append(most)

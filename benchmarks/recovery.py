@@ -82,7 +82,7 @@ def play(case: str, seed: int) -> dict[str, Any]:
         assert number is not None
     else:
         number = max(own) if "under" in CASES[case][3] else sum(own) / len(own)
-    found = {"number": number, "good": good(number), "own_centers": own, "rounds": run.course.played}
+    found = {"number": number, "good": good(number), "own_centers": own, "rounds": run.progress.played}
     return {"case": case, "seed": seed, **found}
 
 

@@ -28,7 +28,7 @@ from coterie.cli.malloc import give_back
 from coterie.data import regressions
 from coterie.data.federation import Points
 from coterie.models import build
-from coterie.runs.pace import Pace
+from coterie.runs.pace import EvaluationInterval
 
 GIB = 8
 ALGORITHMS: dict[str, Any] = {
@@ -133,7 +133,7 @@ def shares(records: list[dict[str, Any]], clients: int, every: int) -> dict[str,
     training = median(r["seconds"] - r["seconds_evaluating"] for r in records[2:])
     meters = median(r["seconds_evaluating"] for r in records[2:] if (r["round"] + 1) % every)
     evaluation = median(r["seconds_evaluating"] for r in records[every - 1 : -1 : every])
-    rounds = rounds_between(clients, int(median(r["told"] for r in records)))
+    rounds = rounds_between(clients, int(median(r["sent"] for r in records)))
     looking = ((rounds - 1) * meters + evaluation) / rounds
     return {
         "seconds_round": round(training, 4),
@@ -144,10 +144,10 @@ def shares(records: list[dict[str, Any]], clients: int, every: int) -> dict[str,
     }
 
 
-def rounds_between(clients: int, told: int) -> int:
+def rounds_between(clients: int, sent: int) -> int:
     """From one evaluation to the next, as by default."""
-    pace, rounds = Pace("auto", clients), 1
-    while not pace.played(told):
+    pace, rounds = EvaluationInterval("auto", clients), 1
+    while not pace.played(sent):
         rounds += 1
     return rounds
 

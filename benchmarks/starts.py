@@ -107,7 +107,7 @@ def play(job: Job) -> dict[str, Any]:
         "right": round(float(right), 4),
         "own_centers": [round(float(measure[o, t]), 4) for o, t in zip(own, theirs, strict=True)],
         "importance_error": round(float((importance - shares).abs().mean()), 4),
-        "rounds": run.course.played,
+        "rounds": run.progress.played,
         "seconds": round(time.perf_counter() - began, 2),
     }
 

@@ -61,8 +61,8 @@ KEYS = {  # in this order; an empty meaning is that of the source
     "algorithm's own choice, but `random` in a stage",
     "until": '`"separated"`: a stage ends ahead of its rounds, once its [centers have come apart](starts.md); '
     '`"rounds"` if nothing is said',
-    "n_init": "of a first stage: it is played from so many random initialisations, and the one of least training loss is kept; "
-    "1 if nothing is said",
+    "n_init": "of a first stage: it is played from so many random initialisations, and the one of least training loss "
+    "is kept; 1 if nothing is said",
     "evaluate_every": "rounds between scores on held-out points; `auto`: 10, or [up to 100 where few clients train "
     "in a round](scale.md#what-looking-costs); 0: none until the summary at the end",
     "checkpoint_every": "rounds between checkpoints",

@@ -11,7 +11,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
 from coterie.experiment.experiment import load
-from coterie.runs.folder import Store
+from coterie.runs.folder import RunFolder
 
 BLUE, ORANGE, GREY = "#1f6fb2", "#d9772b", "#9a9a9a"
 
@@ -19,7 +19,7 @@ BLUE, ORANGE, GREY = "#1f6fb2", "#d9772b", "#9a9a9a"
 def draw(run: Path, picture: Path) -> None:
     experiment = load(run / "experiment.toml")
     truth = experiment.federation().mixture[:, 0]
-    stores = {method.label: Store(run / method.label) for method in experiment.methods}
+    stores = {method.label: RunFolder(run / method.label) for method in experiment.methods}
     figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.6), layout="constrained")
 
     left.plot(truth, color=GREY, lw=6, alpha=0.5, label="true share", zorder=0)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from coterie.engine.model import Network
+from coterie.engine.model import FunctionalModel
 from coterie.engine.training import Training
 from coterie.prng import mix
 
@@ -38,7 +38,7 @@ def optimizer(training: Training, module: nn.Module, rate: float) -> torch.optim
 
 
 def train(
-    network: Network,
+    model: FunctionalModel,
     training: Training,
     client: Client,
     start: Tensor,
@@ -46,9 +46,9 @@ def train(
     pull: float = 0,
 ) -> Tensor:
     """The client's row after its local problem, from the sequential loop."""
-    module = network.rows.module_of(start).train()
+    module = model.rows.module_of(start).train()
     solver = optimizer(training, module, training.learning_rate)
-    old = None if anchor is None else list(network.rows.module_of(anchor).parameters())
+    old = None if anchor is None else list(model.rows.module_of(anchor).parameters())
     there = torch.arange(len(client.x)) if client.exists is None else client.exists.nonzero()[:, 0]
     weight = torch.ones(len(client.x), dtype=start.dtype) if client.weight is None else client.weight
     scale = weight / weight[there].mean()
@@ -66,7 +66,7 @@ def train(
             if len(part) < client.at_least:
                 continue
             solver.zero_grad()
-            losses = network.loss(module(client.x[part]), client.y[part])
+            losses = model.loss(module(client.x[part]), client.y[part])
             objective = (losses * scale[part]).mean()
             if old is not None:
                 pairs = zip(module.parameters(), old, strict=True)
@@ -75,4 +75,4 @@ def train(
             solver.step()
             step += 1
         epoch += 1
-    return network.rows.row_of(module)
+    return model.rows.row_of(module)

@@ -26,12 +26,12 @@ from coterie.algorithms import Algorithm
 from coterie.backends.simulation import Simulation
 from coterie.data import from_arrays, regressions
 from coterie.data.federation import Points
-from coterie.engine.model import Network, squared_error
+from coterie.engine.model import FunctionalModel, squared_error
 from coterie.engine.rows import Rows
 from coterie.prng import id_keys
-from coterie.protocol.cohort import Cohort, Moment
-from coterie.protocol.message import Mail, Traffic
-from coterie.protocol.received import Heard, State
+from coterie.protocol.cohort import Cohort, RoundContext
+from coterie.protocol.message import Messages, Traffic
+from coterie.protocol.received import Received, State
 from coterie.runs.summary import importance_error, match
 
 F64 = torch.float64
@@ -91,87 +91,89 @@ def state(centers: list, clients: int, at_server: bool = True, **fields: Tensor)
     keys = id_keys(map(str, range(clients)))
     rows = Rows(nn.Linear(len(centers[0][0]), 1, bias=False))
     everyone = torch.ones(clients, dtype=torch.bool)
-    return State(torch.tensor(centers, dtype=F64), keys, rows, at_server, Moment(0), everyone, fields)
+    return State(torch.tensor(centers, dtype=F64), keys, rows, at_server, RoundContext(0), everyone, fields)
 
 
-def mail(clients: list[int], **told: list) -> Mail:
+def messages(clients: list[int], **sent: list) -> Messages:
     whole = {"drew", "size", "choice"}
-    fields = {n: torch.tensor(v, dtype=torch.long if n in whole else F64) for n, v in told.items()}
-    return Mail(torch.tensor(clients), fields)
+    fields = {n: torch.tensor(v, dtype=torch.long if n in whole else F64) for n, v in sent.items()}
+    return Messages(torch.tensor(clients), fields)
 
 
 def test_fedavg_weighs_by_size() -> None:
-    heard = Heard.by_server(mail([0, 1], row=[[0.0], [10.0]], size=[30, 10]))
-    assert FedAvg().combine(state([[[5.0]]], 2), heard).centers.tolist() == [[[2.5]]]
-    assert FedAvg("equal").combine(state([[[5.0]]], 2), heard).centers.tolist() == [[[5.0]]]
+    received = Received.by_server(messages([0, 1], row=[[0.0], [10.0]], size=[30, 10]))
+    assert FedAvg().combine(state([[[5.0]]], 2), received).centers.tolist() == [[[2.5]]]
+    assert FedAvg("equal").combine(state([[[5.0]]], 2), received).centers.tolist() == [[[5.0]]]
 
 
 def test_fedsoft_averages_the_rows_drawn() -> None:
     """Client 0 drawn twice and client 1 once for cluster 0; nobody who was heard for cluster 1."""
     drawn = torch.tensor([[2.0, 0.0], [1.0, 0.0], [0.0, 3.0]])
-    heard = Heard.by_server(mail([0, 1], row=[[0.0], [9.0]], share=[[1, 0], [1, 0]], size=[1, 1]))
-    after = FedSoft(2).combine(state([[[5.0], [7.0]]], 3, drawn=drawn), heard)
+    received = Received.by_server(messages([0, 1], row=[[0.0], [9.0]], share=[[1, 0], [1, 0]], size=[1, 1]))
+    after = FedSoft(2).combine(state([[[5.0], [7.0]]], 3, drawn=drawn), received)
     assert after.centers.tolist() == [[[3.0], [7.0]]]
 
 
 def test_fedsoft_over_a_graph_weighs_by_share_and_size() -> None:
     """A path 0 - 1 - 2. Listener 0 hears 0 and 1: cluster 0 is (0.5·10·0 + 1·10·6) / 15 = 4."""
-    told = mail([0, 1, 2], row=[[0.0], [6.0], [9.0]], share=[[0.5, 0.5], [1, 0], [0, 1]], size=[10, 10, 20])
+    sent = messages(
+        [0, 1, 2], row=[[0.0], [6.0], [9.0]], share=[[0.5, 0.5], [1, 0], [0, 1]], size=[10, 10, 20]
+    )
     edges = torch.tensor([[0, 0, 1, 1, 1, 2, 2], [0, 1, 0, 1, 2, 1, 2]])
     start = state([[[1.0], [1.0]]] * 3, 3, at_server=False)
-    after = FedSoft(2).combine(start, Heard.by_peers(told, 3, edges)).centers[:, :, 0]
+    after = FedSoft(2).combine(start, Received.by_peers(sent, 3, edges)).centers[:, :, 0]
     expected = [[4.0, 0.0], [4.0, (5 * 0 + 20 * 9) / 25], [6.0, 9.0]]
     torch.testing.assert_close(after, torch.tensor(expected, dtype=F64))
 
 
 def test_fedspd_changes_only_the_cluster_it_drew() -> None:
     """A path 0 - 1 - 2 that drew 0, 0, 1: 0 and 1 average their rows; 2 hears no other of its own."""
-    told = mail([0, 1, 2], row=[[2.0], [4.0], [8.0]], drew=[0, 0, 1])
+    sent = messages([0, 1, 2], row=[[2.0], [4.0], [8.0]], drew=[0, 0, 1])
     edges = torch.tensor([[0, 0, 1, 1, 1, 2, 2], [0, 1, 0, 1, 2, 1, 2]])
-    heard = Heard.by_peers(told, 3, edges)
-    after = FedSPD(2).combine(state([[[1.0], [-1.0]]] * 3, 3, at_server=False), heard).centers[:, :, 0]
+    received = Received.by_peers(sent, 3, edges)
+    after = FedSPD(2).combine(state([[[1.0], [-1.0]]] * 3, 3, at_server=False), received).centers[:, :, 0]
     assert after.tolist() == [[3.0, -1.0], [3.0, -1.0], [1.0, 8.0]]
     # of the letters to others only 0 <-> 1 are needed (section 6.3)
-    needed = FedSPD(2).needed(heard)
+    needed = FedSPD(2).needed(received)
     assert edges.T[needed].tolist() == [[0, 0], [0, 1], [1, 0], [1, 1], [2, 2]]
 
 
 def test_fedspd_away_listener_keeps_its_centers() -> None:
-    told = mail([1], row=[[4.0]], drew=[0])
-    heard = Heard.by_peers(told, 2, torch.tensor([[1], [1]]))
-    after = FedSPD(2).combine(state([[[1.0], [-1.0]]] * 2, 2, at_server=False), heard).centers[:, :, 0]
+    sent = messages([1], row=[[4.0]], drew=[0])
+    received = Received.by_peers(sent, 2, torch.tensor([[1], [1]]))
+    after = FedSPD(2).combine(state([[[1.0], [-1.0]]] * 2, 2, at_server=False), received).centers[:, :, 0]
     assert after.tolist() == [[1.0, -1.0], [4.0, -1.0]]
 
 
 def test_fedspd_aligns_by_the_greatest_cosine() -> None:
     """The speaker calls by 0 what the listener calls by 1; aligned, it goes where it belongs."""
-    told = mail([0, 1], row=[[1.0, 0.1], [0.0, 2.0]], drew=[0, 0])
+    sent = messages([0, 1], row=[[1.0, 0.1], [0.0, 2.0]], drew=[0, 0])
     edges = torch.tensor([[0, 0], [0, 1]])
     start = state([[[1.0, 0.0], [0.0, 1.0]]] * 2, 2, at_server=False)
-    heard = Heard.by_peers(told, 2, edges)
-    aligned = FedSPD(2, align=True).combine(start, heard).centers[0]
+    received = Received.by_peers(sent, 2, edges)
+    aligned = FedSPD(2, align=True).combine(start, received).centers[0]
     assert aligned.tolist() == [[1.0, 0.1], [0.0, 1.0]]
-    plain = FedSPD(2).combine(start, heard).centers[0]
+    plain = FedSPD(2).combine(start, received).centers[0]
     assert plain.tolist() == [[0.5, 1.05], [0.0, 1.0]]
 
 
 def one_number_cohort(*clients: tuple[list[float], list[float]], training: Training = TRAINING) -> Cohort:
     """Clients of (x, y) for the model y = w·x."""
-    network = Network(lambda: nn.Linear(1, 1, bias=False), squared_error, device=CPU, dtype=F64)
+    model = FunctionalModel(lambda: nn.Linear(1, 1, bias=False), squared_error, device=CPU, dtype=F64)
     points = [(torch.tensor(x, dtype=F64)[:, None], torch.tensor(y, dtype=F64)) for x, y in clients]
     keys = id_keys(map(str, range(len(clients))))
-    return Cohort.whole(network, training, Points.of(points), keys, "regression", 0)
+    return Cohort.whole(model, training, Points.of(points), keys, "regression", 0)
 
 
 def test_fedsoft_reports_shares_and_smooths_them() -> None:
     """Centers w = 0 and w = 2 on points (1, y): y = 2 is the second's; y = 0 the first's."""
     cohort = one_number_cohort(([1, 1, 1, 1], [0, 2, 2, 2]), ([1], [2]))
-    offer = mail([0, 1], centers=[[[0.0], [2.0]]] * 2)
-    told = FedSoft(2, smoothing=0.3).report(cohort, offer)
-    assert told["share"].tolist() == [[0.3, 0.75], [0.3, 1.0]]
-    told = FedSoft(2, smoothing=0.3, smooth="zero").report(cohort, offer)
-    assert told["share"].tolist() == [[0.25, 0.75], [0.3, 1.0]]
-    assert told["size"].tolist() == [4, 1]
+    offer = messages([0, 1], centers=[[[0.0], [2.0]]] * 2)
+    sent = FedSoft(2, smoothing=0.3).report(cohort, offer)
+    assert sent["share"].tolist() == [[0.3, 0.75], [0.3, 1.0]]
+    sent = FedSoft(2, smoothing=0.3, smooth="zero").report(cohort, offer)
+    assert sent["share"].tolist() == [[0.25, 0.75], [0.3, 1.0]]
+    assert sent["size"].tolist() == [4, 1]
 
 
 def test_fedsoft_solves_its_proximal_problem() -> None:
@@ -179,7 +181,7 @@ def test_fedsoft_solves_its_proximal_problem() -> None:
     exact = Training(learning_rate=0.2, batch_size=None, epochs=400)
     cohort = one_number_cohort(([1], [3]), training=exact)
     share, centers, pull = [0.25, 0.9], [0.0, 10.0], 0.7
-    offer = mail([0], centers=[[[c] for c in centers]], share=[share])
+    offer = messages([0], centers=[[[c] for c in centers]], share=[share])
     row = float(FedSoft(2, pull=pull).train(cohort, offer)["row"])
     by_hand = (2 * 3 + pull * (0.9 * 10)) / (2 + pull * (0.25 + 0.9))
     assert row == pytest.approx(by_hand, abs=1e-10)
@@ -189,19 +191,19 @@ def test_fedspd_trains_on_the_points_of_the_cluster_drawn() -> None:
     """With its points half at w = 0 and half at w = 4 a client goes to one or the other, never between."""
     exact = Training(learning_rate=0.2, batch_size=None, epochs=400)
     cohort = one_number_cohort(*[([1, 1], [0, 4])] * 20, training=exact)
-    offer = mail(list(range(20)), centers=[[[1.0], [3.0]]] * 20)
-    told = FedSPD(2).train(cohort, offer)
-    assert set(told["drew"].tolist()) == {0, 1}
-    torch.testing.assert_close(told["row"][:, 0], 4.0 * told["drew"].double(), rtol=0, atol=1e-10)
+    offer = messages(list(range(20)), centers=[[[1.0], [3.0]]] * 20)
+    sent = FedSPD(2).train(cohort, offer)
+    assert set(sent["drew"].tolist()) == {0, 1}
+    torch.testing.assert_close(sent["row"][:, 0], 4.0 * sent["drew"].double(), rtol=0, atol=1e-10)
 
 
 def test_fedspd_first_round_is_twice_as_long() -> None:
     """y = w·x with x = 1, target 0, full batch: each step multiplies w by 1 − 2·rate."""
     step = Training(learning_rate=0.1, batch_size=None, epochs=1)
     cohort = one_number_cohort(([1], [0]), training=step)
-    offer = mail([0], centers=[[[1.0]]])
-    first = FedSPD(1).train(cohort.when(Moment(0, round=0)), offer)["row"]
-    later = FedSPD(1).train(cohort.when(Moment(0, round=1)), offer)["row"]
+    offer = messages([0], centers=[[[1.0]]])
+    first = FedSPD(1).train(cohort.when(RoundContext(0, round=0)), offer)["row"]
+    later = FedSPD(1).train(cohort.when(RoundContext(0, round=1)), offer)["row"]
     assert float(first) == pytest.approx(0.8**2)
     assert float(later) == pytest.approx(0.8)
 
@@ -209,10 +211,10 @@ def test_fedspd_first_round_is_twice_as_long() -> None:
 def test_fedspd_personal_model_is_the_mixture_then_trained_on_all() -> None:
     step = Training(learning_rate=0.1, batch_size=None, epochs=1)
     cohort = one_number_cohort(([1, 1, 1, 1], [0, 4, 4, 4]), training=step)
-    offer = mail([0], centers=[[[0.0], [4.0]]])
+    offer = messages([0], centers=[[[0.0], [4.0]]])
     spd = FedSPD(2, final_epochs=1, final_rate=0.5)
     assert spd.personal(cohort, offer).rows.item() == pytest.approx(3.0)  # eq. (2): 0.25·0 + 0.75·4
-    off = FedSPD(2, final_epochs=1).finish(cohort, mail([0], centers=[[[0.0], [8.0]]])).rows.item()
+    off = FedSPD(2, final_epochs=1).finish(cohort, messages([0], centers=[[[0.0], [8.0]]])).rows.item()
     # labels: 4 is as near to 0 as to 8, argmin takes the first: all of cluster 0, mixed = 0; gradient of the
     # mean of (w − y)² at 0 is −2·3, times 0.1·0.5
     assert off == pytest.approx(0.05 * 6)
@@ -239,9 +241,9 @@ def test_draws_without_replacement_reach_everybody() -> None:
 
 def test_traffic_by_hand() -> None:
     """Path 0 - 1 - 2, float64 rows of width 1 (8 bytes) and a choice (8 bytes): letters of 16 bytes."""
-    told = mail([0, 1, 2], row=[[2.0], [4.0], [8.0]], drew=[0, 0, 1])
+    sent = messages([0, 1, 2], row=[[2.0], [4.0], [8.0]], drew=[0, 0, 1])
     traffic = Traffic()
-    traffic.between(told, torch.tensor([1, 2, 1]), needed=torch.tensor([1, 1, 0]))
+    traffic.between(sent, torch.tensor([1, 2, 1]), needed=torch.tensor([1, 1, 0]))
     assert traffic.messages == 3
     assert traffic.multicast == 3 * 16
     assert traffic.point_to_point == 2 * 8 + 4 * 8  # rows where needed, choices to every neighbour
@@ -300,7 +302,7 @@ def test_client_ids_not_positions() -> None:
 def test_fedsoft_asks_every_other_round() -> None:
     def asked(round: int) -> bool:
         s = state([[[0.0], [1.0]]], 3)
-        return FedSoft(2, refresh=2).ask(replace(s, moment=Moment(0, round=round))) is not None
+        return FedSoft(2, refresh=2).ask(replace(s, context=RoundContext(0, round=round))) is not None
 
     assert [asked(t) for t in range(5)] == [True, False, True, False, True]
 
@@ -309,11 +311,11 @@ def test_fedsoft_draws_by_share_and_size() -> None:
     """Eq. (6): v_sk = u_ks·n_k / Σ u·n, over all clients; with K = 4000 draws the counts show it."""
     soft = FedSoft(2, draws=3)
     start = soft.begin(state([[[0.0], [1.0]]], 3))
-    reports = mail([0, 1, 2], share=[[0.5, 0.5], [1.0, 1e-4], [0.25, 0.75]], size=[100, 50, 200])
+    reports = messages([0, 1, 2], share=[[0.5, 0.5], [1.0, 1e-4], [0.25, 0.75]], size=[100, 50, 200])
     weight = torch.tensor([[50.0, 50.0], [50.0, 0.005], [50.0, 150.0]], dtype=F64)
     counts = torch.zeros(3, 2, dtype=F64)
     for t in range(1500):
-        after, offer = soft.plan(replace(start, moment=Moment(0, round=t)), reports)
+        after, offer = soft.plan(replace(start, context=RoundContext(0, round=t)), reports)
         counts += after.drawn
         assert set(offer.clients.tolist()) == set(after.drawn.any(1).nonzero()[:, 0].tolist())
     torch.testing.assert_close(counts / counts.sum(0), weight / weight.sum(0), rtol=0, atol=0.03)
@@ -321,8 +323,8 @@ def test_fedsoft_draws_by_share_and_size() -> None:
 
 def test_draws_differ_from_round_to_round_and_stage_to_stage() -> None:
     even = torch.full((50, 1), 0.02, dtype=F64)
-    moments = [Moment(0), Moment(0, round=1), Moment(0, stage=1), Moment(1)]
-    drawn = [replace(state([[[0.0]]], 50), moment=m).draw(even, 10, replacement=False) for m in moments]
+    moments = [RoundContext(0), RoundContext(0, round=1), RoundContext(0, stage=1), RoundContext(1)]
+    drawn = [replace(state([[[0.0]]], 50), context=m).draw(even, 10, replacement=False) for m in moments]
     assert all(not torch.equal(a, b) for i, a in enumerate(drawn) for b in drawn[:i])
 
 
@@ -342,8 +344,8 @@ def test_fedsoft_hears_all_it_drew_among_a_fraction() -> None:
     simulation = Simulation(
         lambda: nn.Linear(10, 1, bias=False), data, Stages((stage,)), dtype=F64, device=CPU
     )
-    heard = [len(simulation.step()) for _ in range(6)]
-    assert min(heard) >= 5
+    received = [len(simulation.step()) for _ in range(6)]
+    assert min(received) >= 5
 
 
 def test_traffic_of_fedsoft_by_hand() -> None:

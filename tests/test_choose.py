@@ -248,8 +248,8 @@ def test_what_is_told_is_counted() -> None:
     choice = choose_clusters(linear, data, stage, choosing=Choosing(most=2, n_init=1))
     simulation = _played(data, Stage(WeCFL(2), 2, TRAINING))
     simulation.result(final=True)
-    told = 2 * 4 * len(data)  # two float32 numbers of each client
-    assert choice.lines[1].megabytes == (simulation.traffic.total() + told) / 1e6
+    sent = 2 * 4 * len(data)  # two float32 numbers of each client
+    assert choice.lines[1].megabytes == (simulation.traffic.total() + sent) / 1e6
 
 
 # choosing

@@ -19,7 +19,7 @@ from coterie.experiment.experiment import load, parse
 from coterie.experiment.field_docs import explained
 from coterie.experiment.schema import parameters
 from coterie.report.progress import Watcher
-from coterie.runs.folder import Store
+from coterie.runs.folder import RunFolder
 
 SMALL: dict[str, Any] = {
     "name": "small",
@@ -100,8 +100,8 @@ def test_one_method_is_kept_in_the_folder_itself(capsys: pytest.CaptureFixture[s
     assert "FedSoft: round 3/3, loss " in text
     found = load(folder / "experiment.toml")
     assert found == parse({**ONE, "seed": 4, "algorithm": {**SOFT, "pull": 0.5}})
-    assert len(Store(folder).records()) == 3
-    assert Store(folder).finished
+    assert len(RunFolder(folder).records()) == 3
+    assert RunFolder(folder).finished
 
 
 def test_the_table_at_the_end(capsys: pytest.CaptureFixture[str]) -> None:
@@ -117,7 +117,7 @@ def test_the_table_at_the_end(capsys: pytest.CaptureFixture[str]) -> None:
         "MB sent",
     ]
     assert _headings(text) == headings
-    summary = Store(Path("out/soft")).summary()
+    summary = RunFolder(Path("out/soft")).summary()
     centers = summary["centers"]
     own = [centers["accuracy"][c][d] for d, c in enumerate(centers["center_of_distribution"])]
     other = [centers["accuracy"][1 - c][d] for d, c in enumerate(centers["center_of_distribution"])]
@@ -148,7 +148,7 @@ def test_starting_over_forgets_methods_that_are_no_more(capsys: pytest.CaptureFi
 def test_resuming_goes_on_with_the_first_unfinished_method(capsys: pytest.CaptureFixture[str]) -> None:
     whole = _printed(capsys, "run", "several.toml", "--out", "out")
     Path("out/FedAvg/summary.json").unlink()
-    Store(Path("out/soft")).clear()
+    RunFolder(Path("out/soft")).clear()
     text = _printed(capsys, "resume", "out")
     assert "Local: round" not in text  # it was finished
     assert "FedAvg: round" not in text  # only its end was missing
@@ -168,7 +168,7 @@ def test_comparing_gives_mean_and_deviation_over_seeds(capsys: pytest.CaptureFix
     for seed in "12":
         _printed(capsys, "run", "several.toml", "--seed", seed, "--out", f"all/{seed}")
     text = _printed(capsys, "compare", "all", "all/1")  # a run found twice counts once
-    found = [Store(Path(f"all/{seed}/soft")).summary() for seed in "12"]
+    found = [RunFolder(Path(f"all/{seed}/soft")).summary() for seed in "12"]
 
     def own(distribution: int) -> list[float]:
         centers = [summary["centers"] for summary in found]

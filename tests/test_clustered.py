@@ -29,9 +29,9 @@ from coterie import (
 )
 from coterie.backends.simulation import Simulation
 from coterie.data import from_arrays, regressions
-from coterie.protocol.received import Heard
+from coterie.protocol.received import Received
 from coterie.runs.summary import summarise
-from tests.test_algorithms import mail, one_number_cohort, state
+from tests.test_algorithms import messages, one_number_cohort, state
 
 F64 = torch.float64
 TRAINING = Training(learning_rate=0.02, batch_size=10, epochs=2)
@@ -110,23 +110,27 @@ def test_weight_two_is_the_client_twice() -> None:
 
 
 def test_ifca_averages_what_chose_a_center() -> None:
-    heard = Heard.by_server(mail([0, 1, 2], row=[[0.0], [4.0], [9.0]], size=[1, 3, 5], choice=[0, 0, 1]))
+    received = Received.by_server(
+        messages([0, 1, 2], row=[[0.0], [4.0], [9.0]], size=[1, 3, 5], choice=[0, 0, 1])
+    )
     before = state([[[1.0], [2.0], [7.0]]], 3)
-    assert IFCA(3).combine(before, heard).centers.tolist() == [[[2.0], [9.0], [7.0]]]
-    assert HypCluster(3).combine(before, heard).centers.tolist() == [[[3.0], [9.0], [7.0]]]
+    assert IFCA(3).combine(before, received).centers.tolist() == [[[2.0], [9.0], [7.0]]]
+    assert HypCluster(3).combine(before, received).centers.tolist() == [[[3.0], [9.0], [7.0]]]
 
 
 def test_ifca_averages_gradients_over_all_clients() -> None:
     """θ_j + 1/M·Σ (row − θ_j): with two of three in cluster 0, two thirds of the way to their mean."""
-    heard = Heard.by_server(mail([0, 1, 2], row=[[4.0], [7.0], [9.0]], size=[1, 1, 1], choice=[0, 0, 1]))
-    after = IFCA(2, averaging="gradient").combine(state([[[1.0], [3.0]]], 3), heard).centers
+    received = Received.by_server(
+        messages([0, 1, 2], row=[[4.0], [7.0], [9.0]], size=[1, 1, 1], choice=[0, 0, 1])
+    )
+    after = IFCA(2, averaging="gradient").combine(state([[[1.0], [3.0]]], 3), received).centers
     torch.testing.assert_close(after, torch.tensor([[[1 + (3 + 6) / 3], [3 + 6 / 3]]], dtype=F64))
 
 
 def test_ifca_chooses_by_the_whole_of_its_data() -> None:
     """Two points say 0 and one says 10; the center at 4 has the least mean loss, though it is best on none."""
     cohort = one_number_cohort(([1, 1, 1], [0, 0, 10]))
-    offer = mail([0], centers=[[[-1.0], [4.0], [10.0]]])
+    offer = messages([0], centers=[[[-1.0], [4.0], [10.0]]])
     assert IFCA(3).choose(cohort, offer).tolist() == [1]
 
 
@@ -134,14 +138,16 @@ def test_fedem_responsibilities() -> None:
     """One point at distance 0 and 1 from two centers, π = (0.2, 0.8): q ∝ (0.2·1, 0.8/e)."""
     cohort = one_number_cohort(([1], [0]))
     cohort.keep("mixture", torch.tensor([[0.2, 0.8]], dtype=F64))
-    q = FedEM(2).responsibilities(cohort, mail([0], centers=[[[0.0], [1.0]]]))
+    q = FedEM(2).responsibilities(cohort, messages([0], centers=[[[0.0], [1.0]]]))
     by_hand = torch.tensor([0.2, 0.8 * torch.e**-1], dtype=F64)
     torch.testing.assert_close(q[0], by_hand / by_hand.sum())
 
 
 def test_fedem_weighs_rows_by_mass() -> None:
-    heard = Heard.by_server(mail([0, 1], row=[[[0.0], [2.0]], [[4.0], [6.0]]], mass=[[3.0, 0.0], [1.0, 5.0]]))
-    assert FedEM(2).combine(state([[[9.0], [9.0]]], 2), heard).centers.tolist() == [[[1.0], [6.0]]]
+    received = Received.by_server(
+        messages([0, 1], row=[[[0.0], [2.0]], [[4.0], [6.0]]], mass=[[3.0, 0.0], [1.0, 5.0]])
+    )
+    assert FedEM(2).combine(state([[[9.0], [9.0]]], 2), received).centers.tolist() == [[[1.0], [6.0]]]
 
 
 def test_pfedme_on_a_quadratic() -> None:
@@ -152,14 +158,14 @@ def test_pfedme_on_a_quadratic() -> None:
     for _ in range(3):
         theta = (2 * 3 + 2 * w) / (2 + 2)
         w = w - 0.1 * 2 * (w - theta)
-    offer = mail([0], centers=[[[1.0]]])
+    offer = messages([0], centers=[[[1.0]]])
     assert float(algorithm.train(cohort, offer)["row"]) == pytest.approx(w, abs=1e-10)
     assert float(algorithm.personal(cohort, offer).rows) == pytest.approx(theta, abs=1e-10)
 
 
 def test_pfedme_server_step() -> None:
-    heard = Heard.by_server(mail([0, 1], row=[[2.0], [4.0]]))
-    assert pFedMe(server_step=0.5).combine(state([[[1.0]]], 2), heard).centers.tolist() == [[[2.0]]]
+    received = Received.by_server(messages([0, 1], row=[[2.0], [4.0]]))
+    assert pFedMe(server_step=0.5).combine(state([[[1.0]]], 2), received).centers.tolist() == [[[2.0]]]
 
 
 def test_a_batch_of_each_client() -> None:
@@ -289,16 +295,18 @@ def test_ifca_over_a_graph_finds_pure_regressions() -> None:
 
 def test_cfl_maps_letters_back_to_clients() -> None:
     """Clients 5, 2, 9 and 7 are heard, in this order; 2 and 7 are opposed to 5 and 9, and leave with their own ids."""
-    heard = Heard.by_server(mail([5, 2, 9, 7], update=[[2.0], [-2.0], [2.0], [-2.0]], size=[1, 1, 1, 1]))
+    received = Received.by_server(
+        messages([5, 2, 9, 7], update=[[2.0], [-2.0], [2.0], [-2.0]], size=[1, 1, 1, 1])
+    )
     cfl = CFL(stationary=0.5, restless=1.0, first_split=0)
-    after = cfl.combine(cfl.begin(state([[[0.0]]], 10)), heard)
+    after = cfl.combine(cfl.begin(state([[[0.0]]], 10)), received)
     leaves = after.member.nonzero()[:, 0].tolist()
     assert leaves in (
         [2, 7],
         [5, 9],
     )  # whoever leaves, the others keep the name, and so do all that were not heard
     assert sorted(after.centers[0, :, 0].tolist()) == [-2.0, 2.0]  # each half took its own mean update
-    again = cfl.combine(after, heard)
+    again = cfl.combine(after, received)
     assert torch.equal(again.member, after.member)  # a cluster that agrees does not split
 
 
@@ -306,9 +314,11 @@ def test_cfl_maps_letters_back_to_clients() -> None:
     "settings", [{"first_split": 1}, {"smallest": 3}, {"most_alike": -1.0}, {"restless": 3.0}], ids=str
 )
 def test_cfl_does_not_split(settings: dict) -> None:
-    heard = Heard.by_server(mail([0, 1, 2, 3], update=[[2.0], [-2.0], [2.0], [-2.0]], size=[1, 1, 1, 1]))
+    received = Received.by_server(
+        messages([0, 1, 2, 3], update=[[2.0], [-2.0], [2.0], [-2.0]], size=[1, 1, 1, 1])
+    )
     cfl = CFL(**{"stationary": 0.5, "restless": 1.0, "first_split": 0, **settings})
-    assert cfl.combine(cfl.begin(state([[[0.0]]], 4)), heard).centers.shape[1] == 1
+    assert cfl.combine(cfl.begin(state([[[0.0]]], 4)), received).centers.shape[1] == 1
 
 
 def test_cfl_makes_the_greatest_cosine_between_halves_as_small_as_can_be() -> None:
@@ -319,8 +329,8 @@ def test_cfl_makes_the_greatest_cosine_between_halves_as_small_as_can_be() -> No
     def halves(linkage: str) -> float:
         cfl = CFL(stationary=5.0, restless=0.1, first_split=0, linkage=linkage)
         start = cfl.begin(state([[[0.0, 0.0]]], 6))
-        heard = Heard.by_server(mail(list(range(6)), update=updates.tolist(), size=[1] * 6))
-        member = cfl.combine(start, heard).member
+        received = Received.by_server(messages(list(range(6)), update=updates.tolist(), size=[1] * 6))
+        member = cfl.combine(start, received).member
         cosine = updates @ updates.T
         return float(cosine[member == 0][:, member == 1].max())
 
@@ -334,17 +344,17 @@ def test_fedem_tells_its_mass_and_keeps_its_mixture() -> None:
         ([1, 1, 1, 1], [0, 10, 10, 10]), training=Training(learning_rate=0.1, batch_size=None)
     )
     cohort.keep("mixture", torch.tensor([[0.9, 0.1]], dtype=F64))
-    told = FedEM(2).train(cohort, mail([0], centers=[[[1.0], [9.0]]]))
-    torch.testing.assert_close(told["mass"], torch.tensor([[1.0, 3.0]], dtype=F64))
+    sent = FedEM(2).train(cohort, messages([0], centers=[[[1.0], [9.0]]]))
+    torch.testing.assert_close(sent["mass"], torch.tensor([[1.0, 3.0]], dtype=F64))
     torch.testing.assert_close(
         cohort.recall("mixture", torch.zeros(1, 2, dtype=F64)), torch.tensor([[0.25, 0.75]], dtype=F64)
     )
     # gradients of Σ q·(w − y)²/n: ¼·2·(1 − 0) and ¾·2·(9 − 10)
     by_hand = torch.tensor([[[1 - 0.1 * 0.5], [9 + 0.1 * 1.5]]], dtype=F64)
-    torch.testing.assert_close(told["row"], by_hand)
-    by_size = FedEM(2, weights="size").train(cohort, mail([0], centers=[[[1.0], [9.0]]]))
+    torch.testing.assert_close(sent["row"], by_hand)
+    by_size = FedEM(2, weights="size").train(cohort, messages([0], centers=[[[1.0], [9.0]]]))
     assert by_size["mass"].tolist() == [[4.0, 4.0]]
-    personal = FedEM(2).personal(cohort, mail([0], centers=[[[1.0], [9.0]]]))
+    personal = FedEM(2).personal(cohort, messages([0], centers=[[[1.0], [9.0]]]))
     torch.testing.assert_close(personal.weights, torch.tensor([[0.25, 0.75]], dtype=F64))
 
 
@@ -366,8 +376,8 @@ def clustered(
         start = start.update(
             centers=centers[None], member=before, clustered=torch.ones_like(before, dtype=torch.bool)
         )
-    heard = Heard.by_server(mail(list(range(len(rows))), row=rows, size=sizes or [1] * len(rows)))
-    return algorithm.combine(start, heard).member.tolist()
+    received = Received.by_server(messages(list(range(len(rows))), row=rows, size=sizes or [1] * len(rows)))
+    return algorithm.combine(start, received).member.tolist()
 
 
 def test_wecfl_weighs_clients_in_the_clustering() -> None:
@@ -406,8 +416,8 @@ def test_wecfl_does_not_make_two_clusters_of_one_that_is_heard() -> None:
     start = wecfl.begin(state([[[0.0], [9.0]]], 8))
     everyone = torch.ones(8, dtype=torch.bool)
     start = start.update(member=torch.tensor([0] * 4 + [1] * 4), clustered=everyone)
-    heard = Heard.by_server(mail([4, 5, 6, 7], row=[[8.0], [9.0], [10.0], [11.0]], size=[1] * 4))
-    after = wecfl.combine(start, heard)
+    received = Received.by_server(messages([4, 5, 6, 7], row=[[8.0], [9.0], [10.0], [11.0]], size=[1] * 4))
+    after = wecfl.combine(start, received)
     assert after.member.tolist() == [0] * 4 + [1] * 4
     assert after.centers.tolist() == [[[0.0], [9.5]]]
 
@@ -419,8 +429,10 @@ def test_who_is_heard_first_changes_no_cluster(kind: type[WeCFL]) -> None:
     found = []
     for order in (list(range(40)), list(range(39, -1, -1)), [i * 7 % 40 for i in range(40)]):
         start = kind(4).begin(state([[[0.0, 0.0]] * 4], 40))
-        heard = Heard.by_server(mail(order, row=rows[order].tolist(), size=[1 + i % 7 for i in order]))
-        found.append(kind(4).combine(start, heard).member.tolist())
+        received = Received.by_server(
+            messages(order, row=rows[order].tolist(), size=[1 + i % 7 for i in order])
+        )
+        found.append(kind(4).combine(start, received).member.tolist())
     assert found[0] == found[1] == found[2]
     assert set(found[0]) == {0, 1, 2, 3}
 
@@ -431,17 +443,17 @@ def test_ifca_keeps_an_optimizer_state_for_each_cluster() -> None:
     cohort = one_number_cohort(([1], [0]), training=training)
     near_first, near_second = ([[1.0], [50.0]], 0), ([[50.0], [1.0]], 1)
     for (centers, choice), row in ((near_first, 0.8), (near_second, 0.8), (near_first, 0.7)):
-        told = IFCA(2).train(cohort, mail([0], centers=[centers]))
-        assert told["choice"].tolist() == [choice]
-        assert float(told["row"]) == pytest.approx(row)
+        sent = IFCA(2).train(cohort, messages([0], centers=[centers]))
+        assert sent["choice"].tolist() == [choice]
+        assert float(sent["row"]) == pytest.approx(row)
 
 
 def test_ifca_gradient_mode_is_one_full_batch_step() -> None:
     """Whatever training says: from w = 1, data y = 3 and y = 5, rate 0.1: 1 − 0.1·2·(1 − 4)."""
     training = Training(learning_rate=0.1, batch_size=1, epochs=3, momentum=0.9, weight_decay=0.5)
     cohort = one_number_cohort(([1, 1], [3, 5]), training=training)
-    told = IFCA(1, averaging="gradient").train(cohort, mail([0], centers=[[[1.0]]]))
-    assert float(told["row"]) == pytest.approx(1.6)
+    sent = IFCA(1, averaging="gradient").train(cohort, messages([0], centers=[[[1.0]]]))
+    assert float(sent["row"]) == pytest.approx(1.6)
 
 
 def test_the_runs_of_fedavg_plus_shuffle_by_themselves() -> None:
@@ -449,14 +461,14 @@ def test_the_runs_of_fedavg_plus_shuffle_by_themselves() -> None:
     cohort = one_number_cohort(
         ([1.0] * 30, list(range(30))), training=Training(learning_rate=0.05, batch_size=4)
     )
-    rows = FedAvgPlus(2).train(cohort, mail([0], centers=[[[1.0], [1.0]]]))["row"][0, :, 0]
+    rows = FedAvgPlus(2).train(cohort, messages([0], centers=[[[1.0], [1.0]]]))["row"][0, :, 0]
     assert float(rows[0]) != float(rows[1])
 
 
 def test_pfedme_takes_another_batch_each_local_round() -> None:
     training = Training(learning_rate=0.05, batch_size=2)
     cohort = one_number_cohort(([1.0] * 8, [0, 1, 2, 3, 4, 5, 6, 7]), training=training)
-    w, offer = torch.tensor([[0.0]], dtype=F64), mail([0], centers=[[[0.0]]])
+    w, offer = torch.tensor([[0.0]], dtype=F64), messages([0], centers=[[[0.0]]])
     algorithm = pFedMe(pull=2.0, local_rounds=3, inner_steps=400, local_rate=0.1)
     batches = [cohort.points.y[cohort.batch(f"batch {r}")] for r in range(3)]
     assert len({tuple(b.flatten().tolist()) for b in batches}) > 1

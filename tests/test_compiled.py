@@ -22,7 +22,7 @@ from coterie.engine.compile.factored_gradients import leave_factors
 from coterie.engine.compile.policy import Compile, Compiler
 from coterie.engine.compile.step import CompiledStep
 from coterie.engine.layers import Prepared, StackedConv2d
-from coterie.engine.model import LOSSES, Network
+from coterie.engine.model import LOSSES, FunctionalModel
 from coterie.engine.rows import Build
 from coterie.engine.solver import Problems, solve
 from coterie.protocol.algorithm import Algorithm
@@ -65,20 +65,20 @@ def solved(
     **more: Tensor,
 ) -> list[Tensor]:
     """Rows, losses and what the optimizer kept, of one problem a client."""
-    network = Network(
+    model = FunctionalModel(
         build, LOSSES["classification"], dtype=torch.float64, device=torch.device("cpu"), chunk=lanes
     )
     data = points(sizes)
-    network.probe(data.x[:4], data.y[:4])
+    model.probe(data.x[:4], data.y[:4])
     n = len(data.sizes)
-    start = torch.stack([network.initial(f"start {i}") for i in range(n)])
+    start = torch.stack([model.initial(f"start {i}") for i in range(n)])
     problems = Problems(torch.arange(n), torch.zeros(n, dtype=torch.long), torch.arange(n) * 77, start)
     if "pull" in more:
         problems.anchor, problems.pull = start.flip(0), more["pull"]
     if "weight" in more:
         problems.weight = more["weight"][:, None]
-    compiler = Compiler(network, compile, data.x, n, max(sizes))
-    solution = solve(network, training, 0.1, data, problems, compiler)
+    compiler = Compiler(model, compile, data.x, n, max(sizes))
+    solution = solve(model, training, 0.1, data, problems, compiler)
     steps = [step for kind in compiler.steps.values() for step in kind.values()]
     assert bool(steps) == compile
     assert all(step.draws == (build is with_norm_and_dropout) for step in steps)  # else no keys are made
@@ -209,8 +209,8 @@ def test_whole_runs(algorithm: Algorithm) -> None:
 
 
 def compiler(compile: Compile = "auto", chunk: int | None = None, clients: int = 100) -> Compiler:
-    network = Network(dense, LOSSES["classification"], device=torch.device("cpu"), chunk=chunk)
-    return Compiler(network, compile, torch.zeros(1, 30), clients, longest=100)
+    model = FunctionalModel(dense, LOSSES["classification"], device=torch.device("cpu"), chunk=chunk)
+    return Compiler(model, compile, torch.zeros(1, 30), clients, longest=100)
 
 
 def test_little_work_is_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -237,8 +237,8 @@ def test_little_work_is_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_on_a_device_without_figures_nothing_is_compiled() -> None:
-    network = SimpleNamespace(device=torch.device("mps"), vectorised=True)
-    one = Compiler(network, "auto", torch.zeros(1, 30), 100, longest=100)  # type: ignore[arg-type]
+    model = SimpleNamespace(device=torch.device("mps"), vectorised=True)
+    one = Compiler(model, "auto", torch.zeros(1, 30), 100, longest=100)  # type: ignore[arg-type]
     assert (
         one.step_for(Training(batch_size=10), one.store, torch.zeros(1), [50], 1, False, rounds=9**9) is None
     )
@@ -246,11 +246,11 @@ def test_on_a_device_without_figures_nothing_is_compiled() -> None:
 
 def test_few_lanes_where_a_client_is_long() -> None:
     one = compiler(chunk=100)
-    one.network.device = torch.device("cuda")  # nothing is computed there
+    one.model.device = torch.device("cuda")  # nothing is computed there
     kind = {"training": Training(batch_size=10), "batch": 10, "most": 100, "known": {}, "pulled": False}
     assert one._lanes(steps=[10] * 100, **kind) == 100
     assert one._lanes(steps=[100_000] + [10] * 99, **kind) < 10
-    one.network.device = torch.device("cpu")
+    one.model.device = torch.device("cpu")
     assert [one._lanes(steps=[9] * n, **kind) for n in (100, 75, 5)] == [100, 80, 5]
 
 
@@ -318,11 +318,11 @@ def test_too_little_memory_for_all_lanes_takes_fewer(monkeypatch: pytest.MonkeyP
 def test_points_that_are_known_from_before_are_solved_as_new_ones(
     sizes: list[int], training: Training, compile: bool
 ) -> None:
-    network = Network(dense, LOSSES["classification"], dtype=torch.float64, device=torch.device("cpu"))
+    model = FunctionalModel(dense, LOSSES["classification"], dtype=torch.float64, device=torch.device("cpu"))
     data, n = points(sizes), len(sizes)
-    network.probe(data.x[:4], data.y[:4])
-    compiler = Compiler(network, compile, data.x, n, max(sizes))
-    start = network.initial("start").expand(n, -1)
+    model.probe(data.x[:4], data.y[:4])
+    compiler = Compiler(model, compile, data.x, n, max(sizes))
+    start = model.initial("start").expand(n, -1)
     weight = (torch.arange(len(data.at)) % 3 + 1.0).double()[:, None]
     for seed, lanes, weights in (
         (7, 1, None),
@@ -341,8 +341,8 @@ def test_points_that_are_known_from_before_are_solved_as_new_ones(
             lanes=lanes,
             of_all=True,
         )
-        known = solve(network, training, 0.1, data, problems, compiler)
-        as_new = solve(network, training, 0.1, replace(data), problems, compiler)
+        known = solve(model, training, 0.1, data, problems, compiler)
+        as_new = solve(model, training, 0.1, replace(data), problems, compiler)
         assert torch.equal(known.rows, as_new.rows)
         assert torch.equal(known.loss, as_new.loss)
     assert not replace(data)._known
@@ -351,33 +351,33 @@ def test_points_that_are_known_from_before_are_solved_as_new_ones(
 
 
 def test_other_training_of_the_same_points_is_planned_anew() -> None:
-    network = Network(dense, LOSSES["classification"], dtype=torch.float64, device=torch.device("cpu"))
+    model = FunctionalModel(dense, LOSSES["classification"], dtype=torch.float64, device=torch.device("cpu"))
     data, n = points([9] * 4), 4
-    start = network.initial("start").expand(n, -1)
+    start = model.initial("start").expand(n, -1)
     problems = Problems(
         torch.arange(n), torch.zeros(n, dtype=torch.long), torch.arange(n), start, of_all=True
     )
     for epochs in (1, 3):
-        steps = solve(network, Training(batch_size=3, epochs=epochs), 0.1, data, problems).kept["step"]
+        steps = solve(model, Training(batch_size=3, epochs=epochs), 0.1, data, problems).kept["step"]
         assert steps.tolist() == [3 * epochs] * n
 
 
 def test_other_problems_of_the_same_points_are_not_taken_for_those_before() -> None:
-    network = Network(dense, LOSSES["classification"], dtype=torch.float64, device=torch.device("cpu"))
-    data, start = points([3, 6, 9]), network.initial("start").expand(3, -1)
+    model = FunctionalModel(dense, LOSSES["classification"], dtype=torch.float64, device=torch.device("cpu"))
+    data, start = points([3, 6, 9]), model.initial("start").expand(3, -1)
     lane, key = torch.zeros(3, dtype=torch.long), torch.arange(3)
     for owner, of_all, steps in (([0, 1, 2], True, [1, 2, 3]), ([2, 1, 0], False, [3, 2, 1])):
         problems = Problems(torch.tensor(owner), lane, key, start, of_all=of_all)
-        assert solve(network, Training(batch_size=3), 0.1, data, problems).kept["step"].tolist() == steps
+        assert solve(model, Training(batch_size=3), 0.1, data, problems).kept["step"].tolist() == steps
 
 
 def test_no_problems_have_no_solutions() -> None:
-    network = Network(dense, LOSSES["classification"], dtype=torch.float64, device=torch.device("cpu"))
+    model = FunctionalModel(dense, LOSSES["classification"], dtype=torch.float64, device=torch.device("cpu"))
     none = torch.zeros(0, dtype=torch.long)
-    problems = Problems(none, none, none, network.initial("start").expand(0, -1))
-    assert solve(network, Training(batch_size=3), 0.1, points(), problems).rows.shape == (
+    problems = Problems(none, none, none, model.initial("start").expand(0, -1))
+    assert solve(model, Training(batch_size=3), 0.1, points(), problems).rows.shape == (
         0,
-        network.rows.width,
+        model.rows.width,
     )
 
 
@@ -435,15 +435,15 @@ def test_stacked_convolution_has_the_gradients_of_a_convolution(layer: nn.Conv2d
 
 
 def test_what_convolutions_stack_counts_in_training() -> None:
-    model = nn.Sequential(
+    module = nn.Sequential(
         nn.Conv2d(2, 3, 3, padding=1, bias=False), nn.Flatten(), nn.Linear(60, 2, bias=False)
     )
-    network = Network(lambda: model, LOSSES["classification"], device=torch.device("cpu"))
-    network.prepared = Prepared(network.rows.template, True)
-    network.module = network.prepared.module
-    network.probe(torch.randn(4, 2, 4, 5), torch.tensor([0, 1, 1, 0]))
-    assert network.activations == 40 + 60 + 60 + 2  # a point, and what each layer puts out
-    assert network.training_activations - network.activations == 20 * 2 * 9  # each pixel's windows
+    model = FunctionalModel(lambda: module, LOSSES["classification"], device=torch.device("cpu"))
+    model.prepared = Prepared(model.rows.template, True)
+    model.module = model.prepared.module
+    model.probe(torch.randn(4, 2, 4, 5), torch.tensor([0, 1, 1, 0]))
+    assert model.activations == 40 + 60 + 60 + 2  # a point, and what each layer puts out
+    assert model.training_activations - model.activations == 20 * 2 * 9  # each pixel's windows
 
 
 def test_a_convolution_that_makes_its_weights_is_left_alone() -> None:
@@ -454,19 +454,19 @@ def test_a_convolution_that_makes_its_weights_is_left_alone() -> None:
 
 def test_a_model_with_stacked_convolutions_takes_the_same_step() -> None:
     def step(stacked: bool) -> Tensor:
-        network = Network(
+        model = FunctionalModel(
             with_norm_and_dropout, LOSSES["classification"], dtype=torch.float64, device=torch.device("cpu")
         )
-        network.prepared = Prepared(network.rows.template, stacked)
-        network.module = network.prepared.module
-        assert isinstance(network.module[1], StackedConv2d) == stacked
+        model.prepared = Prepared(model.rows.template, stacked)
+        model.module = model.prepared.module
+        assert isinstance(model.module[1], StackedConv2d) == stacked
         x, y, ones = (
             points([4, 4]).x.view(2, 4, 30),
             torch.tensor([[0, 1, 2, 0]] * 2),
             torch.ones(2, 4).double(),
         )
-        rows = torch.stack([network.initial("a"), network.initial("b")])
-        return network.gradients(rows, x, y, ones, ones, torch.tensor([5, 6]))[0]
+        rows = torch.stack([model.initial("a"), model.initial("b")])
+        return model.gradients(rows, x, y, ones, ones, torch.tensor([5, 6]))[0]
 
     torch.testing.assert_close(step(True), step(False), rtol=1e-9, atol=1e-12)
 
@@ -479,17 +479,17 @@ def test_moved_and_mirrored_pictures() -> None:
     data = Points(x, torch.arange(60), y, torch.arange(7) * 10)
     found = []
     for compile in (False, True):
-        network = Network(
+        model = FunctionalModel(
             lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 3)),
             LOSSES["classification"],
             dtype=torch.float64,
             device=torch.device("cpu"),
             augment=True,
         )
-        start = network.initial("start").expand(6, -1)
+        start = model.initial("start").expand(6, -1)
         problems = Problems(torch.arange(6), torch.zeros(6, dtype=torch.long), torch.arange(6) * 77, start)
-        compiler = Compiler(network, compile, data.x, 6, 10)
-        found.append(solve(network, Training(batch_size=4, epochs=2), 0.1, data, problems, compiler).rows)
+        compiler = Compiler(model, compile, data.x, 6, 10)
+        found.append(solve(model, Training(batch_size=4, epochs=2), 0.1, data, problems, compiler).rows)
         assert all(step.draws for kind in compiler.steps.values() for step in kind.values())
     torch.testing.assert_close(found[0], found[1], rtol=1e-9, atol=1e-11)
 

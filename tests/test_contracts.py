@@ -106,7 +106,7 @@ def test_apart_is_as_together(name: str, place: str, lossy: bool) -> None:
     simulation, together = play(plan, clients())
     apart, traffic = run_apart(linear, clients(), plan, seed=3)
     close(apart, together)
-    final = simulation.stage.algorithm.farewell(simulation.state.for_everyone())
+    final = simulation.stage.algorithm.final_offer(simulation.state.for_everyone())
     if place == "server":
         traffic.to_clients(final)
     assert traffic == simulation.traffic
@@ -127,7 +127,7 @@ def test_selected_apart_is_as_together_and_resumed_as_never_stopped(name: str, s
     simulation, together = play(plan, clients())
     apart, traffic = run_apart(linear, clients(), plan, seed=3)
     close(apart, together)
-    traffic.to_clients(simulation.stage.algorithm.farewell(simulation.state.for_everyone()))
+    traffic.to_clients(simulation.stage.algorithm.final_offer(simulation.state.for_everyone()))
     assert traffic == simulation.traffic
     first = Simulation(linear, clients(), plan, seed=3, dtype=F64, device=torch.device("cpu"))
     first.step()
@@ -196,7 +196,7 @@ def test_stages_hand_their_centers_on() -> None:
     first, second = stages("FedSoft", "server")[0], stages("FedSPD", "graph")[0]
     plan = first.then(second).then(first)
     simulation, result = play(plan, clients())
-    assert simulation.course.planned == 9
+    assert simulation.progress.planned == 9
     close(run_apart(linear, clients(), plan, seed=3)[0], result)
     half = Simulation(linear, clients(), plan, seed=3, dtype=F64, device=torch.device("cpu"))
     for _ in range(4):
@@ -228,7 +228,7 @@ def test_norm_and_dropout_apart_and_in_any_chunk(name: str, place: str) -> None:
         )
         while not simulation.done:
             simulation.step()
-        assert simulation.network.vectorised
+        assert simulation.model.vectorised
         return simulation.result(final=True)
 
     close(together(1), together(None))

@@ -12,11 +12,11 @@ from torch import Tensor, nn
 
 from coterie.data.federation import Points
 from coterie.engine import model as networks
-from coterie.engine.model import Network
+from coterie.engine.model import FunctionalModel
 from coterie.engine.training import Training
 from coterie.prng import id_keys, mix
-from coterie.protocol.client_state import Memory
-from coterie.protocol.cohort import Cohort, Moment, Personal, mix_rows
+from coterie.protocol.client_state import ClientState
+from coterie.protocol.cohort import Cohort, Personal, RoundContext, mix_rows
 from tests.reference import Client, train
 
 F64, CPU = torch.float64, torch.device("cpu")
@@ -71,15 +71,15 @@ def data(name: str, n: int, seed: int) -> tuple[Tensor, Tensor]:
 
 def federated(name: str, sizes: list[int], training: Training, chunk: int | None = None) -> Cohort:
     build, loss = MODELS[name]
-    network = Network(build, loss, device=torch.device("cpu"), dtype=F64, chunk=chunk)
+    model = FunctionalModel(build, loss, device=torch.device("cpu"), dtype=F64, chunk=chunk)
     clients = [data(name, n, i) for i, n in enumerate(sizes)]
-    network.probe(*(t[:4] for t in max(clients, key=lambda c: len(c[0]))))
+    model.probe(*(t[:4] for t in max(clients, key=lambda c: len(c[0]))))
     keys = id_keys(str(i) for i in range(len(sizes)))
-    return Cohort.whole(network, training, Points.of(clients), keys, TASKS[loss], seed=5)
+    return Cohort.whole(model, training, Points.of(clients), keys, TASKS[loss], seed=5)
 
 
 def starts(cohort: Cohort) -> Tensor:
-    return torch.stack([cohort.network.initial(f"start {i}") for i in range(len(cohort))])
+    return torch.stack([cohort.model.initial(f"start {i}") for i in range(len(cohort))])
 
 
 def sequential(
@@ -99,7 +99,7 @@ def sequential(
         client = Client(points.x[points.at[own]], points.y[own], keys[i], at_least=at_least, **extra)
         rows.append(
             train(
-                cohort.network, cohort.training, client, start[i], None if anchor is None else anchor[i], pull
+                cohort.model, cohort.training, client, start[i], None if anchor is None else anchor[i], pull
             )
         )
     return torch.stack(rows)
@@ -121,7 +121,7 @@ SETTINGS = {
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_equal_to_the_sequential_loop(model: str, setting: str) -> None:
     cohort = federated(model, [7, 50, 1, 12, 23], SETTINGS[setting])
-    assert cohort.network.vectorised
+    assert cohort.model.vectorised
     start = starts(cohort)
     expected = sequential(cohort, start)
     assert not torch.allclose(expected, start, atol=1e-4)
@@ -203,11 +203,11 @@ def test_each_cluster_keeps_its_own_optimizer_state() -> None:
 def test_shuffles_differ_from_round_to_round_and_stage_to_stage() -> None:
     cohort = federated("mlp", [40], SGD)
     start = starts(cohort)
-    moments = [Moment(5), Moment(5, round=1), Moment(5, stage=1), Moment(6)]
-    rows = [cohort.when(moment).solve(start) for moment in moments]
+    moments = [RoundContext(5), RoundContext(5, round=1), RoundContext(5, stage=1), RoundContext(6)]
+    rows = [cohort.when(context).solve(start) for context in moments]
     assert all(not torch.equal(a, b) for i, a in enumerate(rows) for b in rows[:i])
     even = torch.full((1, 1000), 0.001)
-    draws = {int(cohort.when(moment).draw(even)) for moment in moments}
+    draws = {int(cohort.when(context).draw(even)) for context in moments}
     assert len(draws) > 2
 
 
@@ -237,8 +237,8 @@ def test_losses_by_concatenation_equal_those_by_client(model: str) -> None:
     own = cohort.losses(centers.repeat(3, 1, 1))
     assert shared.shape == (16, 2)
     torch.testing.assert_close(shared, own, rtol=0, atol=1e-12)
-    module = cohort.network.rows.module_of(centers[1])
-    expected = cohort.network.loss(module(cohort.points.x), cohort.points.y)
+    module = cohort.model.rows.module_of(centers[1])
+    expected = cohort.model.loss(module(cohort.points.x), cohort.points.y)
     torch.testing.assert_close(shared[:, 1], expected.detach(), rtol=0, atol=1e-12)
 
 
@@ -275,18 +275,18 @@ class OwnBatchNorm(nn.Module):
 
 
 def cohort_of(build, sizes: list[int], training: Training, chunk: int | None = None) -> Cohort:
-    network = Network(build, networks.cross_entropy, device=torch.device("cpu"), dtype=F64, chunk=chunk)
+    model = FunctionalModel(build, networks.cross_entropy, device=torch.device("cpu"), dtype=F64, chunk=chunk)
     clients = [data("mlp", n, i) for i, n in enumerate(sizes)]
-    network.probe(*(t[:4] for t in clients[0]))
+    model.probe(*(t[:4] for t in clients[0]))
     return Cohort.whole(
-        network, training, Points.of(clients), id_keys(map(str, range(len(sizes)))), "classification", seed=5
+        model, training, Points.of(clients), id_keys(map(str, range(len(sizes)))), "classification", seed=5
     )
 
 
 @pytest.mark.parametrize("build", [Branching, OwnBatchNorm])
 def test_what_cannot_be_vectorised_is_computed_one_by_one(build, caplog: pytest.LogCaptureFixture) -> None:
     cohort = cohort_of(build, [7, 12], SGD)
-    assert not cohort.network.vectorised
+    assert not cohort.model.vectorised
     assert len(caplog.records) == 1
     assert "one by one" in caplog.text
     start = starts(cohort)
@@ -298,17 +298,17 @@ def test_a_step_that_only_rounds_otherwise_is_vectorised(
     rounded: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As deep batch norms of four points do on a GPU; None: what differs in double precision too."""
-    together = Network._together
+    together = FunctionalModel._together
 
-    def otherwise(self: Network, rows: Tensor, *others: Tensor) -> Any:
+    def otherwise(self: FunctionalModel, rows: Tensor, *others: Tensor) -> Any:
         gradient, *rest = together(self, rows, *others)
         return (gradient * 1.01 if rounded in (None, rows.dtype) else gradient, *rest)
 
-    monkeypatch.setattr(Network, "_together", otherwise)
-    network = Network(with_dropout, networks.cross_entropy, device=torch.device("cpu"))
+    monkeypatch.setattr(FunctionalModel, "_together", otherwise)
+    model = FunctionalModel(with_dropout, networks.cross_entropy, device=torch.device("cpu"))
     x, y = data("mlp", 4, 0)
-    network.probe(x.float(), y)
-    assert network.vectorised is (rounded is not None)
+    model.probe(x.float(), y)
+    assert model.vectorised is (rounded is not None)
 
 
 def test_a_model_of_single_precision_alone_is_asked_in_it() -> None:
@@ -316,10 +316,10 @@ def test_a_model_of_single_precision_alone_is_asked_in_it() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return super().forward(x) @ torch.eye(4)
 
-    network = Network(Single, networks.cross_entropy, device=torch.device("cpu"))
+    model = FunctionalModel(Single, networks.cross_entropy, device=torch.device("cpu"))
     x, y = data("mlp", 4, 0)
-    network.probe(x.float(), y)
-    assert not network.vectorised
+    model.probe(x.float(), y)
+    assert not model.vectorised
 
 
 def with_dropout() -> nn.Module:
@@ -329,7 +329,7 @@ def with_dropout() -> nn.Module:
 @pytest.mark.parametrize(("build", "vectorised"), [(with_dropout, True), (FunctionalDropout, False)])
 def test_dropout_depends_on_the_client_not_on_its_place(build, vectorised: bool) -> None:
     cohort, small = (cohort_of(build, [7, 12, 9], SGD, chunk) for chunk in (None, 1))
-    assert cohort.network.vectorised is vectorised
+    assert cohort.model.vectorised is vectorised
     start = starts(cohort)
     got = cohort.solve(start)
     torch.testing.assert_close(got, small.solve(start), rtol=0, atol=1e-12)
@@ -338,13 +338,13 @@ def test_dropout_depends_on_the_client_not_on_its_place(build, vectorised: bool)
 
 
 def test_dropout_drops_the_share_it_should_and_not_in_use() -> None:
-    network = Network(
+    model = FunctionalModel(
         lambda: nn.Sequential(nn.Dropout(0.3), nn.Linear(5000, 1)),
         networks.squared_error,
         dtype=F64,
         device=CPU,
     )
-    layer, x = network.module[0], torch.ones(4, 5000, dtype=F64)
+    layer, x = model.module[0], torch.ones(4, 5000, dtype=F64)
     layer.train()
     y = layer(x)
     assert set(y.unique().tolist()) == {0.0, 1 / 0.7}
@@ -356,7 +356,7 @@ def test_dropout_drops_the_share_it_should_and_not_in_use() -> None:
 
 def test_vectorised_dropout_equals_the_plain_loop() -> None:
     cohort, loop = (cohort_of(with_dropout, [7, 12], SGD) for _ in range(2))
-    loop.network.vectorised = False
+    loop.model.vectorised = False
     start = starts(cohort)
     torch.testing.assert_close(cohort.solve(start), loop.solve(start), rtol=0, atol=1e-12)
 
@@ -368,7 +368,7 @@ def test_batch_norm_leaves_out_a_last_batch_of_one_value() -> None:
         return nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Linear(8, 4))
 
     cohort = cohort_of(flat, [6, 12, 1], SGD)
-    assert cohort.network.needs_two
+    assert cohort.model.needs_two
     start = starts(cohort)
     got = cohort.solve(start)
     torch.testing.assert_close(got[:2], sequential(cohort, start, at_least=2)[:2], rtol=0, atol=1e-10)
@@ -391,19 +391,19 @@ class Twice(nn.Module):
 
 def test_batch_norm_used_twice_on_a_folded_batch() -> None:
     cohort = cohort_of(Twice, [7, 12], SGD)
-    assert cohort.network.vectorised
+    assert cohort.model.vectorised
     start = starts(cohort)
     torch.testing.assert_close(cohort.solve(start), sequential(cohort, start), rtol=0, atol=1e-10)
 
 
 def test_dropout_used_twice_draws_twice_and_anew_each_step() -> None:
-    network = Network(
+    model = FunctionalModel(
         lambda: nn.Sequential(nn.Dropout(0.5), nn.Linear(4000, 1)),
         networks.squared_error,
         dtype=F64,
         device=CPU,
     )
-    layer, x = network.module[0].train(), torch.ones(1, 4000, dtype=F64)
+    layer, x = model.module[0].train(), torch.ones(1, 4000, dtype=F64)
 
     def masks(key: int, calls: int) -> list[Tensor]:
         layer.key = torch.tensor(key)
@@ -422,7 +422,7 @@ def test_scores_by_hand() -> None:
     cohort = cohort_of(lambda: nn.Linear(6, 4), [4, 4], SGD)
     x = torch.zeros(4, 6, dtype=F64)
     points = Points.of([(x, torch.tensor([0, 0, 1, 2])), (x, torch.tensor([3, 3, 3, 3]))])
-    rows = torch.zeros(2, cohort.network.rows.width, dtype=F64)
+    rows = torch.zeros(2, cohort.model.rows.width, dtype=F64)
     rows[0, -4] = 9.0  # bias: always class 0
     rows[1, -1] = 9.0  # always class 3
     scores = cohort.score(Personal.single(rows), points)
@@ -434,7 +434,7 @@ def test_averaged_predictions_by_hand() -> None:
     """Half a model that is sure of class 0 and half one that is sure of class 1."""
     cohort = cohort_of(lambda: nn.Linear(6, 4), [2], SGD)
     points = Points.of([(torch.zeros(2, 6, dtype=F64), torch.tensor([0, 1]))])
-    rows = torch.zeros(1, 2, cohort.network.rows.width, dtype=F64)
+    rows = torch.zeros(1, 2, cohort.model.rows.width, dtype=F64)
     rows[0, 0, -4], rows[0, 1, -3] = 50.0, 50.0
     scores = cohort.score(Personal(rows, torch.tensor([[0.75, 0.25]])), points)
     expected = -(torch.tensor(0.75).log() + torch.tensor(0.25).log()) / 2
@@ -450,9 +450,9 @@ def test_statistics_of_the_batch_are_each_clients_own_in_use() -> None:
     cohort = cohort_of(build, [5, 9, 3], Training(learning_rate=0.05, batch_size=None, epochs=2))
     centers = starts(cohort)[:1]
     got = cohort.losses(centers.expand(3, 1, -1))[:, 0]
-    module = cohort.network.rows.module_of(centers[0])
+    module = cohort.model.rows.module_of(centers[0])
     parts = zip(cohort.points.x.split([5, 9, 3]), cohort.points.y.split([5, 9, 3]), strict=True)
-    expected = torch.cat([cohort.network.loss(module(x), y) for x, y in parts])
+    expected = torch.cat([cohort.model.loss(module(x), y) for x, y in parts])
     torch.testing.assert_close(got, expected.detach(), rtol=0, atol=1e-12)
     torch.testing.assert_close(
         cohort.solve(starts(cohort)), sequential(cohort, starts(cohort)), rtol=0, atol=1e-10
@@ -473,7 +473,7 @@ def test_frozen_parameters_stay_and_tied_ones_are_one() -> None:
             return self.out(self.second(self.first(x)))
 
     cohort = cohort_of(Tied, [7, 12], SGD)
-    rows = cohort.network.rows
+    rows = cohort.model.rows
     assert (rows.n_parameters, rows.width) == (36 + 24, 36 + 24 + 4)
     start = starts(cohort)
     got = cohort.solve(start)
@@ -496,7 +496,7 @@ def test_the_rate_of_the_round_is_used() -> None:
     training = Training(learning_rate=0.1, batch_size=None, schedule="exponential", decay=0.5)
     cohort = cohort_of(lambda: nn.Linear(6, 4), [7], training)
     start = starts(cohort)
-    first, third = (cohort.when(Moment(5, 0, t, 4)).solve(start) - start for t in (0, 2))
+    first, third = (cohort.when(RoundContext(5, 0, t, 4)).solve(start) - start for t in (0, 2))
     torch.testing.assert_close(third, first / 4, rtol=1e-9, atol=0)
 
 
@@ -523,7 +523,7 @@ def test_mixed_rows_are_weighted_means_of_centers() -> None:
 
 @pytest.mark.parametrize("who", [[0, 2], [2, 0, 3], [3]], ids=["all known", "some", "nobody"])
 def test_who_is_not_known_has_something_else(who: list[int]) -> None:
-    memory, at = Memory(4), torch.tensor(who)
+    memory, at = ClientState(4), torch.tensor(who)
     memory.put("row", torch.tensor([0, 2]), torch.tensor([[1.0, 1.0], [5.0, 5.0]]))
     otherwise = torch.full((1, 2), 7.0).expand(len(who), -1)
     found = memory.get("row", at, otherwise)

@@ -37,8 +37,8 @@ from coterie.data import regressions
 from coterie.protocol.topology import Topology
 from coterie.report.compare import measured
 from coterie.runs import metrics
-from coterie.runs.folder import Store
-from coterie.runs.monitor import EACH_ROUND, EVALUATED, Observer
+from coterie.runs.folder import RunFolder
+from coterie.runs.monitor import EACH_ROUND, EVALUATED, Monitor
 from tests.test_algorithms import one_number_cohort
 
 F64 = torch.float64
@@ -241,7 +241,7 @@ def test_a_run_has_the_meters_that_apply(
     assert {name for name in (*EACH_ROUND, *EVALUATED) if name in first} == expected & set(EACH_ROUND)
     assert {name: last[name] for name in expected} == run.summary["meters"]
     assert expected <= set(run.history.columns)
-    columns = Store(tmp_path / "r").columns(1)
+    columns = RunFolder(tmp_path / "r").columns(1)
     for name in expected & (HARD | {"consensus_distance", "cosine_within"}):
         assert columns[name].shape == (algorithm.clusters(),)
         assert second[name] is not None
@@ -251,20 +251,20 @@ def test_readings_are_those_of_the_run() -> None:
     """Recomputed from the letters, the state and the data."""
     played = simulation(WeCFL(2))
     for _ in range(3):
-        told = played.step()
-    record, columns = Observer(played).each_round(told)
+        sent = played.step()
+    record, columns = Monitor(played).each_round(sent)
     centers, member, sizes = played.state.centers[0], played.state.member, played.data.train.sizes
-    apart = (told.row - centers[member]).square().sum(1)
+    apart = (sent.row - centers[member]).square().sum(1)
     assert record["clustering_objective"] == pytest.approx(float((sizes * apart).sum() / sizes.sum()))
     assert record["center_distance_min"] == pytest.approx(float((centers[0] - centers[1]).norm()))
     result = played.result()
-    record, columns = Observer(played).evaluated(told, result)
+    record, columns = Monitor(played).evaluated(sent, result)
     losses, gradients = [], []
     for i in range(8):
         own = slice(int(played.data.train.offset[i]), int(played.data.train.offset[i + 1]))
         x, y = played.data.train.x[own].double(), played.data.train.y[own].double().reshape(-1)
         losses.append(float((x @ centers[member[i]] - y).square().mean()))
-        gradients.append(2 * x.T @ (x @ told.row[i] - y) / len(x))
+        gradients.append(2 * x.T @ (x @ sent.row[i] - y) / len(x))
     assert record["learning_objective"] == pytest.approx(
         float((sizes * numbers(*losses)).sum() / sizes.sum())
     )
@@ -280,9 +280,9 @@ def test_readings_are_those_of_the_run() -> None:
 @pytest.mark.parametrize("weights", ["equal", "size"])
 def test_clients_weigh_as_the_algorithm_has_it(weights: Any) -> None:
     played = simulation(IFCA(2, weights=weights))
-    told = played.step()
-    record, _ = Observer(played).each_round(told)
-    apart = (told.row - played.state.centers[0, told.choice]).square().sum(1)
+    sent = played.step()
+    record, _ = Monitor(played).each_round(sent)
+    apart = (sent.row - played.state.centers[0, sent.choice]).square().sum(1)
     size = played.data.train.sizes if weights == "size" else torch.ones(8)
     assert record["clustering_objective"] == pytest.approx(float((size * apart).sum() / size.sum()))
 
@@ -291,13 +291,13 @@ def test_rows_of_soft_methods_belong_to_the_cluster_they_were_trained_for() -> N
     """FedSPD's to the one drawn; FedSoft's to that of the largest share; FedEM's one each."""
     for algorithm in (FedSPD(2), FedSoft(2), FedEM(2)):
         played = simulation(algorithm)
-        told = played.step()
-        rows, label = told.row, told.fields.get("drew")
+        sent = played.step()
+        rows, label = sent.row, sent.fields.get("drew")
         if isinstance(algorithm, FedSoft):
-            label = told.share.argmax(1)
+            label = sent.share.argmax(1)
         if label is None:
             rows, label = rows.reshape(-1, 4), torch.tensor([0, 1] * 8)
-        _, columns = Observer(played).each_round(told)
+        _, columns = Monitor(played).each_round(sent)
         torch.testing.assert_close(
             columns["cosine_within"], metrics.cosine_within(rows, label, 2), equal_nan=True
         )
@@ -337,12 +337,12 @@ def test_looking_changes_nothing() -> None:
     """The same run with and without an observer, in the same bits, memory included."""
     for algorithm, topology in ((IFCA(2), None), (FedSPD(2), Graph("complete")), (WeCFL(2), None)):
         looked, plain = simulation(algorithm, topology), simulation(algorithm, topology)
-        observer = Observer(looked)
+        monitor = Monitor(looked)
         for _ in range(3):
-            told = looked.step()
+            sent = looked.step()
             result = looked.result()
-            observer.each_round(told)
-            observer.evaluated(told, result)
+            monitor.each_round(sent)
+            monitor.evaluated(sent, result)
             plain.step()
         with_meters, without = looked.save(), plain.save()
         assert with_meters[1] == without[1]
@@ -364,8 +364,8 @@ def test_ari_is_in_the_table_where_clients_are_pure() -> None:
 
 def test_nobody_heard_leaves_no_reading() -> None:
     played = simulation(FedAvg())
-    told = played.step()
-    nobody = told.take(torch.zeros(0, dtype=torch.long))
-    record, _ = Observer(played).each_round(nobody)
+    sent = played.step()
+    nobody = sent.take(torch.zeros(0, dtype=torch.long))
+    record, _ = Monitor(played).each_round(nobody)
     assert "clustering_objective" not in record
     assert "cosine_within" not in record

@@ -316,12 +316,12 @@ def test_there_and_back(trained: Path, tmp_path: Path, form: str, capsys: pytest
     printed = capsys.readouterr()
     assert "it fits" in printed.out
     assert printed.err == ""
-    told = json.loads((out / "onboarded.json").read_text())
+    sent = json.loads((out / "onboarded.json").read_text())
     expected = coterie.load(trained).onboard(x, y, id="new")
-    assert told["importance"] == pytest.approx(expected.importance, abs=1e-4)
-    assert sorted(told["importance"]) == pytest.approx([0.3, 0.7], abs=0.15)
-    assert f"{told['importance'][0]:.3f}" in printed.out
-    assert (told["id"], told["points"], told["fits"]) == ("new", 100, True)
+    assert sent["importance"] == pytest.approx(expected.importance, abs=1e-4)
+    assert sorted(sent["importance"]) == pytest.approx([0.3, 0.7], abs=0.15)
+    assert f"{sent['importance'][0]:.3f}" in printed.out
+    assert (sent["id"], sent["points"], sent["fits"]) == ("new", 100, True)
     saved = load_file(out / "personal.safetensors")
     torch.testing.assert_close(saved["rows"], expected.personal.rows[0], atol=1e-3, rtol=0)
     assert saved["weights"].tolist() == [1]

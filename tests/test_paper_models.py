@@ -175,15 +175,15 @@ def simulation(name: str, chunk: int | None = None, **settings: object) -> Simul
 @pytest.mark.parametrize("name", MODELS)
 def test_a_round_of_fedavg_is_as_in_plain_pytorch(name: str) -> None:
     engine = simulation(name)
-    assert engine.network.vectorised
+    assert engine.model.vectorised
     start = engine.state.centers[0, 0].clone()
     cohort = engine.clients.cohort
     keys, rows = cohort.key("train"), []
     for i, (begin, end) in enumerate(zip(cohort.points.offset, cohort.points.offset[1:], strict=False)):
         own = slice(int(begin), int(end))
-        at_least = 2 if engine.network.needs_two else 1
+        at_least = 2 if engine.model.needs_two else 1
         client = Client(cohort.points.x[own], cohort.points.y[own], keys[i], at_least=at_least)
-        rows.append(train(engine.network, cohort.training, client, start))
+        rows.append(train(engine.model, cohort.training, client, start))
     expected = (5 * rows[0] + 4 * rows[1] + 2 * rows[2]) / 11
     engine.step()
     assert (expected - start).abs().max() > 1e-4

@@ -13,13 +13,13 @@ from coterie.backends.simulation import Simulation
 from coterie.data import regressions
 from coterie.errors import SettingError
 from coterie.protocol.cohort import Cohort, Personal
-from tests.test_algorithms import F64, mail, one_number_cohort
+from tests.test_algorithms import F64, messages, one_number_cohort
 
 STEP = Training(learning_rate=0.1, batch_size=None, epochs=1)
 
 
 def offered(cohort: Cohort, *centers: float) -> Any:
-    return mail(list(range(len(cohort))), centers=[[[c] for c in centers]] * len(cohort))
+    return messages(list(range(len(cohort))), centers=[[[c] for c in centers]] * len(cohort))
 
 
 def test_the_mixture_of_predictions_is_not_that_of_parameters() -> None:

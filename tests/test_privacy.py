@@ -21,8 +21,8 @@ from coterie.backends.loopback import run_apart
 from coterie.backends.simulation import Simulation, Together
 from coterie.data import digits, from_arrays, regressions
 from coterie.prng import gaussian, mix
-from coterie.protocol.cohort import Cohort, Moment
-from coterie.protocol.message import Fields, Mail
+from coterie.protocol.cohort import Cohort, RoundContext
+from coterie.protocol.message import Fields, Messages
 from coterie.protocol.privacy import MODELS, clipped
 from coterie.protocol.selection import Answer
 from tests.test_contracts import (
@@ -103,10 +103,10 @@ def test_gaussian_numbers() -> None:
 
 
 WIDE = 4000
-START = Moment(seed=5)
+START = RoundContext(seed=5)
 
 
-def wide(moment: Moment = START, ids: tuple[str, ...] = ("a", "b", "c")) -> Cohort:
+def wide(context: RoundContext = START, ids: tuple[str, ...] = ("a", "b", "c")) -> Cohort:
     """Clients of a model with many parameters."""
     data = from_arrays({i: (torch.randn(4, WIDE), torch.randn(4, 1)) for i in ids}, test_fraction=0.0)
     simulation = Simulation(
@@ -116,19 +116,19 @@ def wide(moment: Moment = START, ids: tuple[str, ...] = ("a", "b", "c")) -> Coho
         device=torch.device("cpu"),
         dtype=F64,
     )
-    return simulation.clients.cohort.when(moment)
+    return simulation.clients.cohort.when(context)
 
 
-def sent(privacy: Privacy, cohort: Cohort, rows: Tensor, center: Tensor) -> Fields:
-    offer = Mail(torch.arange(len(cohort)), {"centers": center.expand(len(cohort), 1, -1)})
+def leaving(privacy: Privacy, cohort: Cohort, rows: Tensor, center: Tensor) -> Fields:
+    offer = Messages(torch.arange(len(cohort)), {"centers": center.expand(len(cohort), 1, -1)})
     return privacy.protect(FedAvg(), cohort, offer, {"row": rows, "size": torch.tensor([3, 4, 5])})
 
 
 def test_what_is_sent_is_received_plus_clipped_update_plus_noise() -> None:
     center = torch.full((WIDE,), 2.0, dtype=F64)
     rows = center + torch.tensor([0.0, 1e-6, 10.0], dtype=F64)[:, None]
-    told = sent(Privacy(clip=3.0, noise=0.5), wide(), rows, center)
-    noise = told["row"] - center
+    sent = leaving(Privacy(clip=3.0, noise=0.5), wide(), rows, center)
+    noise = sent["row"] - center
     noise[1] -= 1e-6  # too short to be clipped
     noise[2] -= 3.0 / math.sqrt(WIDE)  # clipped to 3, along (1, 1, ..., 1)
     assert float(noise.mean()) == pytest.approx(0, abs=4 * 1.5 / math.sqrt(3 * WIDE))
@@ -136,27 +136,27 @@ def test_what_is_sent_is_received_plus_clipped_update_plus_noise() -> None:
         assert float(each.std()) == pytest.approx(1.5, rel=0.05)
     correlation = torch.corrcoef(noise)
     assert float((correlation - torch.eye(3)).abs().max()) < 0.08  # every client draws its own
-    assert torch.equal(told["size"], torch.tensor([1, 1, 1]))  # withheld
+    assert torch.equal(sent["size"], torch.tensor([1, 1, 1]))  # withheld
 
 
 def test_the_paper_clips_the_row_itself() -> None:
     rows = torch.zeros(3, WIDE, dtype=F64)
     rows[:, 0] = torch.tensor([1.0, 4.0, 400.0])
-    told = sent(PAPER, wide(), rows, torch.full((WIDE,), 9.0, dtype=F64))
-    for each, expected in zip(told["row"], (1.0, 2.0, 2.0), strict=True):
+    sent = leaving(PAPER, wide(), rows, torch.full((WIDE,), 9.0, dtype=F64))
+    for each, expected in zip(sent["row"], (1.0, 2.0, 2.0), strict=True):
         assert float(each[0]) == pytest.approx(expected, abs=5 * PAPER.deviation())
         assert float(each[1:].std()) == pytest.approx(PAPER.deviation(), rel=0.05)
     silent = replace(PAPER, epsilon=1e12)
-    assert sent(silent, wide(), rows, rows[0])["row"][:, 0].tolist() == pytest.approx([1.0, 2.0, 2.0])
-    assert torch.equal(told["size"], torch.tensor([3, 4, 5]))  # nothing else is touched
+    assert leaving(silent, wide(), rows, rows[0])["row"][:, 0].tolist() == pytest.approx([1.0, 2.0, 2.0])
+    assert torch.equal(sent["size"], torch.tensor([3, 4, 5]))  # nothing else is touched
 
 
 def test_noise_hangs_on_seed_stage_round_client_and_field_alone() -> None:
     center = torch.zeros(WIDE, dtype=F64)
     rows = center.expand(3, -1)
 
-    def noise(*moment: int, ids: tuple[str, ...] = ("a", "b", "c")) -> Tensor:
-        return sent(CLIENT, wide(Moment(*moment), ids), rows, center)["row"]
+    def noise(*context: int, ids: tuple[str, ...] = ("a", "b", "c")) -> Tensor:
+        return leaving(CLIENT, wide(RoundContext(*context), ids), rows, center)["row"]
 
     first = noise(5, 0, 0)
     assert torch.equal(first, noise(5, 0, 0))
@@ -168,33 +168,33 @@ def test_noise_hangs_on_seed_stage_round_client_and_field_alone() -> None:
 
 def test_noise_is_the_same_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     center = torch.zeros(WIDE, dtype=F64)
-    whole = sent(CLIENT, wide(), center.expand(3, -1), center)["row"]
+    whole = leaving(CLIENT, wide(), center.expand(3, -1), center)["row"]
     monkeypatch.setattr("coterie.protocol.privacy.BLOCK", 1)
     torch.testing.assert_close(
-        sent(CLIENT, wide(), center.expand(3, -1), center)["row"], whole, rtol=0, atol=1e-12
+        leaving(CLIENT, wide(), center.expand(3, -1), center)["row"], whole, rtol=0, atol=1e-12
     )
 
 
 def test_shares_stay_shares() -> None:
     cohort = wide()
-    offer = Mail(torch.arange(3), {})
+    offer = Messages(torch.arange(3), {})
     share = torch.tensor([[0.9, 0.1], [0.5, 0.5], [1.0, 1e-4]], dtype=F64)
-    told = replace(CLIENT, share_noise=0.05).protect(FedSoft(2), cohort, offer, {"share": share})["share"]
-    torch.testing.assert_close(told.sum(1), torch.ones(3, dtype=F64))
-    assert bool((told > 0).all())
-    assert bool((told != share).all())
-    torch.testing.assert_close(told, share, rtol=0, atol=0.3)
+    sent = replace(CLIENT, share_noise=0.05).protect(FedSoft(2), cohort, offer, {"share": share})["share"]
+    torch.testing.assert_close(sent.sum(1), torch.ones(3, dtype=F64))
+    assert bool((sent > 0).all())
+    assert bool((sent != share).all())
+    torch.testing.assert_close(sent, share, rtol=0, atol=0.3)
     mass = torch.tensor([[30.0, 10.0], [math.nan, 5.0], [0.0, 0.0]], dtype=F64)
-    told = replace(CLIENT, share_noise=1e-9).protect(FedEM(2), cohort, offer, {"mass": mass})["mass"]
+    sent = replace(CLIENT, share_noise=1e-9).protect(FedEM(2), cohort, offer, {"mass": mass})["mass"]
     expected = torch.tensor([[0.75, 0.25], [1e-4, 1.0], [0.5, 0.5]], dtype=F64)
-    torch.testing.assert_close(told, expected, rtol=0, atol=2e-4)  # the size is gone
-    open = replace(CLIENT, size="told")
+    torch.testing.assert_close(sent, expected, rtol=0, atol=2e-4)  # the size is gone
+    open = replace(CLIENT, size="sent")
     assert open.protect(FedEM(2), cohort, offer, {"mass": mass})["mass"] is mass
 
 
 def test_what_is_sent_back_is_not_noised_again() -> None:
     share = torch.tensor([[0.9, 0.1]] * 3, dtype=F64)
-    offer = Mail(torch.arange(3), {"share": share})
+    offer = Messages(torch.arange(3), {"share": share})
     assert CLIENT.protect(FedSoft(2), wide(), offer, {"share": share})["share"] is share
 
 
@@ -206,15 +206,15 @@ class Overheard(Together):
 
     def __init__(self, cohort: Cohort):
         super().__init__(cohort)
-        self.letters: list[tuple[Mail, Mail]] = []
+        self.letters: list[tuple[Messages, Messages]] = []
 
-    def tell(self, answer: Answer, offer: Mail, moment: Moment) -> Mail:
-        told = super().tell(answer, offer, moment)
-        self.letters.append((offer, told))
-        return told
+    def tell(self, answer: Answer, offer: Messages, context: RoundContext) -> Messages:
+        sent = super().tell(answer, offer, context)
+        self.letters.append((offer, sent))
+        return sent
 
 
-def overheard(plan: Stages, training: Training = TRAINING) -> list[tuple[Mail, Mail]]:
+def overheard(plan: Stages, training: Training = TRAINING) -> list[tuple[Messages, Messages]]:
     plan = Stages(replace(stage, training=training) for stage in plan)
     simulation = Simulation(linear, clients(), plan, seed=3, dtype=F64, device=torch.device("cpu"))
     simulation.clients = Overheard(simulation.clients.cohort)
@@ -226,20 +226,20 @@ def overheard(plan: Stages, training: Training = TRAINING) -> list[tuple[Mail, M
 @pytest.mark.parametrize(("name", "place"), CASES)
 def test_an_algorithm_names_all_that_it_tells(name: str, place: str) -> None:
     rounds = 5
-    told: Counter[str] = Counter()
+    sent: Counter[str] = Counter()
     for offer, letters in overheard(stages(name, None, place, rounds)):
-        told.update(n for n, t in letters.fields.items() if t is not offer.fields.get(n))
-    assert dict(told) == algorithm(name).tells(rounds)
+        sent.update(n for n, t in letters.fields.items() if t is not offer.fields.get(n))
+    assert dict(sent) == algorithm(name).tells(rounds)
 
 
 @pytest.mark.parametrize(("name", "place"), CASES)
 def test_what_a_client_says_of_models_is_within_the_clip(name: str, place: str) -> None:
     """Here noise is 0, so that the update itself can be seen; models are looked at all together."""
     clip, seen = 1e-3, 0
-    for offer, told in overheard(stages(name, Privacy(clip=clip, noise=0.0), place)):
+    for offer, sent in overheard(stages(name, Privacy(clip=clip, noise=0.0), place)):
         for field in MODELS:
-            if field in told.fields:
-                update = told.fields[field] - algorithm(name).received(offer, told.fields)
+            if field in sent.fields:
+                update = sent.fields[field] - algorithm(name).trained_from(offer, sent.fields)
                 lengths = update.flatten(1).norm(dim=1)
                 assert float(lengths.max()) <= clip * (1 + 1e-9)
                 assert float(lengths.max()) == pytest.approx(clip)  # somebody was clipped
@@ -268,7 +268,7 @@ def test_order_of_clients_does_not_matter(name: str) -> None:
 
 @pytest.mark.parametrize(("name", "place"), CASES)
 def test_without_noise_and_clip_it_is_as_without_privacy(name: str, place: str) -> None:
-    nothing = Privacy(clip=math.inf, noise=0.0, size="told", buffers="told")
+    nothing = Privacy(clip=math.inf, noise=0.0, size="sent", buffers="sent")
     private, open = (play(stages(name, p, place), clients())[1] for p in (nothing, None))
     assert same_bits(private, open)
 
@@ -290,8 +290,8 @@ def test_resumed_is_as_never_stopped(tmp_path: Path) -> None:
 
 def test_a_client_that_diverges_is_heard_all_the_same() -> None:
     wild = Training(learning_rate=1e200, epochs=3)
-    assert any(len(told) and not told.finite().all() for _, told in overheard(stages("FedAvg", None), wild))
-    assert all(told.finite().all() for _, told in overheard(stages("FedAvg", CLIENT), wild))
+    assert any(len(sent) and not sent.finite().all() for _, sent in overheard(stages("FedAvg", None), wild))
+    assert all(sent.finite().all() for _, sent in overheard(stages("FedAvg", CLIENT), wild))
 
 
 def with_norm() -> nn.Module:
@@ -301,19 +301,19 @@ def with_norm() -> nn.Module:
 def test_buffers_are_withheld_or_told(caplog: pytest.LogCaptureFixture) -> None:
     data = digits(clients=4, train_points=12, test_points=4)
     tails = {}
-    for buffers in ("withheld", "told"):
+    for buffers in ("withheld", "sent"):
         privacy = Privacy(noise=0.1, buffers=buffers)
         with caplog.at_level(logging.WARNING, "coterie"):
             simulation = Simulation(with_norm, data, stages("FedAvg", privacy), device=torch.device("cpu"))
-        tails[buffers] = simulation.network.rows.split(simulation.step().row)[1]
+        tails[buffers] = simulation.model.rows.split(simulation.step().row)[1]
     assert torch.equal(tails["withheld"], torch.cat([torch.zeros(8), torch.ones(8)]).expand(4, -1))
-    assert not torch.equal(tails["told"], tails["withheld"])
+    assert not torch.equal(tails["sent"], tails["withheld"])
     assert caplog.text.count("batch-norm statistics") == 1
 
 
 @dataclass(frozen=True)
 class Chatty(FedAvg):
-    def train(self, cohort: Cohort, offer: Mail) -> Fields:
+    def train(self, cohort: Cohort, offer: Messages) -> Fields:
         return {**super().train(cohort, offer), "secret": cohort.sizes}
 
 

@@ -20,7 +20,7 @@ from coterie import toml
 from coterie.cli.main import main
 from coterie.experiment.experiment import parse
 from coterie.report.progress import Watcher
-from coterie.runs.folder import Store
+from coterie.runs.folder import RunFolder
 
 KILLS = 20
 
@@ -83,7 +83,7 @@ def test_stopped_after_any_round(
     method = prepared.experiment.methods[0]
     with pytest.raises(type(problem)):
         prepared.play(method, tmp_path / "run", watch=_stopping_at(after, problem))
-    saved = Store(tmp_path / "run").checkpoint()
+    saved = RunFolder(tmp_path / "run").checkpoint()
     if isinstance(problem, KeyboardInterrupt):  # which leaves a checkpoint of the last whole round
         assert saved is not None
         assert saved[1]["stage"] * 4 + saved[1]["round"] == after + 1
@@ -101,13 +101,13 @@ def test_a_torn_last_line(torn: bytes, straight: dict[str, Any], tmp_path: Path)
         prepared.play(method, tmp_path / "run", watch=_stopping_at(4, Stop()))
     with (tmp_path / "run" / "rounds.jsonl").open("ab") as file:
         file.write(torn)
-    assert len(Store(tmp_path / "run").records()) == 5
+    assert len(RunFolder(tmp_path / "run").records()) == 5
     prepared.play(method, tmp_path / "run", resume=True)
     assert _outcome(tmp_path / "run") == straight
 
 
 def test_what_a_kill_can_leave_before_the_first_checkpoint(straight: dict[str, Any], tmp_path: Path) -> None:
-    store = Store(tmp_path / "run")
+    store = RunFolder(tmp_path / "run")
     prepared = parse(_experiment(4, 3)).prepare()
     method = prepared.experiment.methods[0]
     store.create(prepared.experiment.only(method).resolved())
@@ -155,7 +155,7 @@ def processes(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
 
 
 def _rounds(folder: Path) -> int:
-    return len(Store(folder).records())
+    return len(RunFolder(folder).records())
 
 
 def _wait_for_rounds(folder: Path, rounds: int, process: subprocess.Popen[str], seconds: float = 60) -> None:
@@ -180,10 +180,10 @@ def test_killed_at_random_moments(tmp_path: Path, processes: Callable[..., subpr
     _finish(process)
 
     folder, kills, within = tmp_path / "killed", 0, 0
-    while kills < KILLS and not Store(folder).finished:
+    while kills < KILLS and not RunFolder(folder).finished:
         how = (
             ("resume", "killed")
-            if Store(folder).experiment.exists()
+            if RunFolder(folder).experiment.exists()
             else ("run", "e.toml", "--out", "killed")
         )
         process = processes(*how)
@@ -215,9 +215,9 @@ def test_ctrl_c_waits_for_the_round_and_says_how_to_go_on(
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
     assert errors.splitlines()[-1] == "coterie: interrupted; go on with `coterie resume out`"
-    saved = Store(tmp_path / "out").checkpoint()
+    saved = RunFolder(tmp_path / "out").checkpoint()
     assert saved is not None
-    assert saved[1]["stage"] * 100 + saved[1]["round"] == len(Store(tmp_path / "out").records())
+    assert saved[1]["stage"] * 100 + saved[1]["round"] == len(RunFolder(tmp_path / "out").records())
     _finish(processes("resume", "out"))
     _finish(processes("run", "e.toml", "--out", "straight"))
     assert _outcome(tmp_path / "out") == _outcome(tmp_path / "straight")
@@ -238,7 +238,7 @@ def _fails_and_recovers(
     assert errors.startswith("coterie: cannot write disk/out/")
     assert errors.count("\n") == 1
     assert reason in errors
-    saved = Store(folder / "disk" / "out").checkpoint()
+    saved = RunFolder(folder / "disk" / "out").checkpoint()
     assert saved is not None
     assert 4 <= saved[1]["stage"] * 40 + saved[1]["round"] < 80
     assert not list((folder / "disk" / "out").glob("*.part"))

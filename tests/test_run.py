@@ -235,7 +235,7 @@ def test_what_a_diverged_client_tells_is_not_heard() -> None:
             lambda: nn.Linear(3, 1), data, coterie.FedAvg(), rounds=3, training=TRAINING, topology=topology
         )
         assert all(p.isfinite().all() for p in run.centers[0].parameters())
-        assert run.history["told"].tolist() == [3, 3, 3]
+        assert run.history["sent"].tolist() == [3, 3, 3]
 
 
 def test_resumed_by_id_not_by_position(tmp_path: Path) -> None:

@@ -33,11 +33,11 @@ from coterie.backends.simulation import Simulation
 from coterie.data import regressions
 from coterie.data.federation import Federation
 from coterie.engine import storage
-from coterie.protocol.client_state import Memory
+from coterie.protocol.client_state import ClientState
 from coterie.protocol.cohort import Cohort, Personal
 from coterie.protocol.topology import Topology
 from coterie.runs.folder import pieces, read_tensors
-from coterie.runs.pace import Pace
+from coterie.runs.pace import EvaluationInterval
 from coterie.runs.result import Record
 
 CPU = torch.device("cpu")
@@ -161,7 +161,7 @@ def test_a_gpu_keeps_little_between_rounds() -> None:
 def test_memory_lies_at_home(monkeypatch: pytest.MonkeyPatch) -> None:
     """With `meta` in the host's place, for want of a GPU: what is put there is moved, and only what is asked for."""
     monkeypatch.setattr(storage, "home", lambda *_: torch.device("meta"))
-    memory = Memory(5)
+    memory = ClientState(5)
     memory.put("row", torch.tensor([1, 3]), torch.ones(2, 4))
     assert memory.values["row"].device.type == "meta"
     assert memory.values["row"].shape == (5, 4)
@@ -231,8 +231,8 @@ def test_tables_are_put_away_while_clients_are_gone_through(
 ) -> None:
     """Else the pages of a table on disk would all be in memory at the end."""
     run = Simulation(linear, data, Stages((Stage(FedAvg(), 1),)))
-    cohort, rows = run.clients.cohort, torch.randn(24, run.network.rows.width)
-    run.network.chunk = 2
+    cohort, rows = run.clients.cohort, torch.randn(24, run.model.rows.width)
+    run.model.chunk = 2
     calls: list[int] = []
     monkeypatch.setattr(storage, "put_away", lambda: calls.append(len(calls)))
     list(cohort.gradients(rows))
@@ -281,7 +281,7 @@ def test_models_are_evaluated_less_often_where_few_train(data: Federation) -> No
 
 
 def test_where_hardly_anyone_trains_models_are_evaluated_all_the_same() -> None:
-    pace = Pace("auto", 10_000)
+    pace = EvaluationInterval("auto", 10_000)
     assert [n for n in range(1, 301) if pace.played(3)] == [100, 200, 300]
 
 

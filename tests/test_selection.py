@@ -29,8 +29,8 @@ from coterie.engine.rows import Rows
 from coterie.engine.training import Training
 from coterie.experiment.experiment import load as load_experiment
 from coterie.prng import id_keys
-from coterie.protocol.cohort import Moment
-from coterie.protocol.message import Mail, Traffic
+from coterie.protocol.cohort import RoundContext
+from coterie.protocol.message import Messages, Traffic
 from coterie.protocol.received import State
 from coterie.protocol.selection import CLUSTERS, SIZE, by_loss, by_size, diverse
 
@@ -69,8 +69,8 @@ ROWS = Rows(linear())
 def state(sizes: list[int], round: int = 0, ids: list[str] | None = None) -> State:
     keys = id_keys(ids or [str(i) for i in range(len(sizes))])
     everyone = torch.ones(len(sizes), dtype=torch.bool)
-    moment = Moment(seed=5, round=round)
-    return State(torch.zeros(1, 1, 10), keys, ROWS, True, moment, everyone).update(
+    context = RoundContext(seed=5, round=round)
+    return State(torch.zeros(1, 1, 10), keys, ROWS, True, context, everyone).update(
         **{SIZE: torch.tensor(sizes)}
     )
 
@@ -92,18 +92,18 @@ def test_twice_as_many_candidates_as_are_invited_unless_said() -> None:
 
 
 def test_by_loss_the_highest_come_first_and_who_diverged_is_not_heard() -> None:
-    told = Mail(torch.tensor([0, 2, 3, 5]), {"loss": torch.tensor([1.0, 3.0, torch.nan, 2.0])})
-    assert by_loss(state([1] * 6), told) == [2, 5, 0]
-    assert by_loss(state([1] * 6), Mail(torch.tensor([], dtype=torch.long), {})) == []
+    sent = Messages(torch.tensor([0, 2, 3, 5]), {"loss": torch.tensor([1.0, 3.0, torch.nan, 2.0])})
+    assert by_loss(state([1] * 6), sent) == [2, 5, 0]
+    assert by_loss(state([1] * 6), Messages(torch.tensor([], dtype=torch.long), {})) == []
 
 
 def test_equal_losses_are_ranked_by_id_and_round_not_by_place() -> None:
     ids = ["a", "b", "c", "d"]
-    told = Mail(torch.arange(4), {"loss": torch.ones(4)})
-    forward = [ids[i] for i in by_loss(state([1] * 4, ids=ids), told)]
-    backward = [ids[::-1][i] for i in by_loss(state([1] * 4, ids=ids[::-1]), told)]
+    sent = Messages(torch.arange(4), {"loss": torch.ones(4)})
+    forward = [ids[i] for i in by_loss(state([1] * 4, ids=ids), sent)]
+    backward = [ids[::-1][i] for i in by_loss(state([1] * 4, ids=ids[::-1]), sent)]
     assert forward == backward
-    assert len({tuple(by_loss(state([1] * 4, round=t), told)) for t in range(20)}) > 5
+    assert len({tuple(by_loss(state([1] * 4, round=t), sent)) for t in range(20)}) > 5
 
 
 def test_the_filter_lets_through_who_brings_a_new_cluster() -> None:
@@ -222,17 +222,17 @@ def test_local_training_needs_no_model_to_tell_a_loss() -> None:
 
 def test_absent_candidates_tell_nothing_and_are_not_chosen() -> None:
     run = simulation(plan("loss", rounds=20, absent=0.5, candidates=5))
-    heard = []
+    received = []
     for t in range(20):
         came = run.stage.participation.came(run.keys, 3, t)
         before = run.traffic.messages
-        told = run.step()
-        assert came[told.clients].all()
+        sent = run.step()
+        assert came[sent.clients].all()
         candidates = int((by_size(run.state, 5) & came).sum())
-        assert len(told) == min(3, candidates)  # who came takes the place of who did not
-        assert run.traffic.messages - before == 2 * candidates + len(told) + (12 if t == 0 else 0)
-        heard.append(len(told))
-    assert len(set(heard)) > 2
+        assert len(sent) == min(3, candidates)  # who came takes the place of who did not
+        assert run.traffic.messages - before == 2 * candidates + len(sent) + (12 if t == 0 else 0)
+        received.append(len(sent))
+    assert len(set(received)) > 2
 
 
 @pytest.mark.parametrize("select", SELECTIONS)

@@ -32,15 +32,15 @@ from coterie.backends.loopback import run_apart
 from coterie.backends.simulation import PERTURB, Simulation, hand_over, loss_of_try, perturbed
 from coterie.data import from_arrays, regressions
 from coterie.data.federation import Federation
-from coterie.engine.model import LOSSES, Network
+from coterie.engine.model import LOSSES, FunctionalModel
 from coterie.engine.rows import Rows
 from coterie.errors import CoterieError
 from coterie.experiment.experiment import parse
 from coterie.prng import id_keys
 from coterie.protocol.cohort import Cohort
-from coterie.protocol.message import Mail, Traffic
+from coterie.protocol.message import Messages, Traffic
 from coterie.protocol.separation import likeliest_shares, look, mixture_loss, separated
-from coterie.protocol.stages import Course
+from coterie.protocol.stages import Progress
 
 F64 = torch.float64
 TRAINING = Training(learning_rate=0.02, batch_size=10, epochs=2)
@@ -82,19 +82,19 @@ def scalar_cohort(points: list[list[float]]) -> Cohort:
         test_fraction=0.0,
         task="regression",
     )
-    network = Network(
+    model = FunctionalModel(
         lambda: nn.Linear(1, 1, bias=False),
         LOSSES["regression"],
         device=torch.device("cpu"),
         dtype=F64,
         seed=0,
     )
-    return Cohort.whole(network, Training(), data.train, id_keys(data.ids), data.task, 0)
+    return Cohort.whole(model, Training(), data.train, id_keys(data.ids), data.task, 0)
 
 
-def shown(*centers: float, clients: int) -> Mail:
+def shown(*centers: float, clients: int) -> Messages:
     rows = torch.tensor(centers, dtype=F64)[None, :, None].expand(clients, -1, -1)
-    return Mail(torch.arange(clients), {"centers": rows})
+    return Messages(torch.arange(clients), {"centers": rows})
 
 
 def test_shares_are_those_of_a_mixture() -> None:
@@ -143,9 +143,9 @@ def test_a_client_remembers_what_it_saw() -> None:
 def test_separated_asks_for_a_margin_that_no_longer_grows_and_steady_shares(
     margin: float, moved: float, grown: float, expected: bool
 ) -> None:
-    told = {n: torch.full((3,), v) for n, v in {"margin": margin, "moved": moved, "grown": grown}.items()}
-    assert separated(Mail(torch.arange(3), told)) is expected
-    assert not separated(Mail(torch.arange(0), {}))
+    sent = {n: torch.full((3,), v) for n, v in {"margin": margin, "moved": moved, "grown": grown}.items()}
+    assert separated(Messages(torch.arange(3), sent)) is expected
+    assert not separated(Messages(torch.arange(0), {}))
 
 
 # where a run is
@@ -153,27 +153,27 @@ def test_separated_asks_for_a_margin_that_no_longer_grows_and_steady_shares(
 
 def test_course_counts_stages_tries_and_rounds() -> None:
     plan = Stage(IFCA(2), 3, n_init=2).then(Stage(IFCA(2), 4))
-    course = Course(plan)
-    assert course.planned == 10
-    course.round = 3
-    assert (course.over, course.done, course.last_attempt) == (True, False, False)
-    course.go_on()
-    assert (course.stage, course.attempt, course.round, course.before) == (0, 1, 0, 3)
-    course.round, course.ended = 1, True
-    assert (course.over, course.planned) == (True, 8)
-    course.go_on()
-    assert (course.stage, course.attempt, course.before, course.planned) == (1, 0, 4, 8)
-    course.round = 4
-    assert (course.done, course.played) == (True, 8)
+    progress = Progress(plan)
+    assert progress.planned == 10
+    progress.round = 3
+    assert (progress.over, progress.done, progress.last_attempt) == (True, False, False)
+    progress.go_on()
+    assert (progress.stage, progress.attempt, progress.round, progress.before) == (0, 1, 0, 3)
+    progress.round, progress.ended = 1, True
+    assert (progress.over, progress.planned) == (True, 8)
+    progress.go_on()
+    assert (progress.stage, progress.attempt, progress.before, progress.planned) == (1, 0, 4, 8)
+    progress.round = 4
+    assert (progress.done, progress.played) == (True, 8)
 
 
 def test_a_stage_ends_when_its_centers_have_come_apart(caplog: pytest.LogCaptureFixture) -> None:
     first = Stage(WeCFL(2), 20, TRAINING, until="separated")
     with caplog.at_level(logging.INFO, "coterie"):
         run = played(first.then(Stage(FedEM(2), 2, TRAINING)))
-    assert f"the stage ends after {run.course.played - 2} of at most 20 rounds" in caplog.text
-    assert 3 <= run.course.played < 22  # shares must have been seen to stay
-    fixed = Stage(WeCFL(2), run.course.played - 2, TRAINING)
+    assert f"the stage ends after {run.progress.played - 2} of at most 20 rounds" in caplog.text
+    assert 3 <= run.progress.played < 22  # shares must have been seen to stay
+    fixed = Stage(WeCFL(2), run.progress.played - 2, TRAINING)
     same = played(fixed.then(Stage(FedEM(2), 2, TRAINING)))
     for one, other in zip(parts(run.result()), parts(same.result()), strict=True):
         assert torch.equal(one, other)
@@ -182,7 +182,7 @@ def test_a_stage_ends_when_its_centers_have_come_apart(caplog: pytest.LogCapture
 
 def test_a_stage_whose_centers_do_not_come_apart_plays_all_its_rounds() -> None:
     alike = clients("50:50")
-    assert played(Stages((Stage(FedAvg(), 4, TRAINING, until="separated"),)), alike).course.played == 4
+    assert played(Stages((Stage(FedAvg(), 4, TRAINING, until="separated"),)), alike).progress.played == 4
 
 
 def test_the_best_of_several_tries_goes_on() -> None:
@@ -192,17 +192,17 @@ def test_the_best_of_several_tries_goes_on() -> None:
     ends: list[tuple[float, Tensor]] = []
     while not run.done:
         run.step()
-        if run.course.round == 3 and not run.done:
+        if run.progress.round == 3 and not run.done:
             offer = run.state.for_everyone().offer(centers=run.state.centers)
             ends.append(
                 (
-                    float(run.clients.tell(look, offer, run.state.moment).loss.mean()),
+                    float(run.clients.tell(look, offer, run.state.context).loss.mean()),
                     run.state.centers.clone(),
                 )
             )
-    assert run.course.played == 12
+    assert run.progress.played == 12
     offer = run.state.for_everyone().offer(centers=run.state.centers)
-    kept = float(run.clients.tell(look, offer, run.state.moment).loss.mean())
+    kept = float(run.clients.tell(look, offer, run.state.context).loss.mean())
     best = min(loss for loss, _ in ends)
     assert kept <= best
     assert len({round(loss, 6) for loss, _ in ends}) > 1  # they were different starts
@@ -215,16 +215,17 @@ def test_the_best_try_goes_on_with_what_its_clients_kept() -> None:
     ends = []
     while not run.done:
         run.step()
-        if run.course.round == 2 and not run.done:
-            ends.append((run.state.centers, run.clients.cohort.memory.values["row"].clone()))
+        if run.progress.round == 2 and not run.done:
+            ends.append((run.state.centers, run.clients.cohort.client_state.values["row"].clone()))
     best = [row for centers, row in ends if torch.equal(centers, run.state.centers)]
     assert len(best) == 1  # with this seed it is not the last
-    assert torch.equal(run.clients.cohort.memory.values["row"], best[0])
+    assert torch.equal(run.clients.cohort.client_state.values["row"], best[0])
 
 
 def test_a_try_with_a_loss_that_is_no_number_is_the_worst() -> None:
     seen = [
-        loss_of_try(Mail(torch.arange(2), {"loss": torch.tensor([1.0, last])})) for last in (3.0, torch.nan)
+        loss_of_try(Messages(torch.arange(2), {"loss": torch.tensor([1.0, last])}))
+        for last in (3.0, torch.nan)
     ]
     assert seen == [2.0, torch.inf]
 
@@ -251,7 +252,7 @@ def test_tries_and_early_ends_are_resumed_to_the_bit(seconds: int) -> None:
     second.load({n: t.clone() for n, t in tensors.items()}, dict(numbers))
     while not second.done:
         second.step()
-    assert second.course.played == straight.course.played
+    assert second.progress.played == straight.progress.played
     assert second.traffic == straight.traffic
     for one, other in zip(parts(second.result(final=True)), parts(straight.result(final=True)), strict=True):
         assert torch.equal(one, other)
@@ -270,7 +271,10 @@ def test_what_was_tried_is_loaded_by_clients_in_another_order() -> None:
     assert run.best is not None
     assert again.best is not None
     assert again.best.loss == run.best.loss
-    memories = (run.best.memory, again.best.memory), (run.clients.cohort.memory, again.clients.cohort.memory)
+    memories = (
+        (run.best.client_state, again.best.memory),
+        (run.clients.cohort.client_state, again.clients.cohort.client_state),
+    )
     for (old, new), (was, now) in zip(
         memories, ((run.best.state, again.best.state), (run.state, again.state)), strict=True
     ):
@@ -354,12 +358,12 @@ def test_every_start_apart_as_together(start: str, topology: Server | Graph) -> 
         return
     plan = initialised(stage, start)
     together = played(plan)
-    assert together.course.planned <= 9
+    assert together.progress.planned <= 9
     apart, traffic = run_apart(linear, clients(), plan, seed=3)
     for one, other in zip(parts(apart), parts(together.result(final=True)), strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=1e-8)
     if topology.is_server:
-        traffic.to_clients(together.stage.algorithm.farewell(together.state.for_everyone()))
+        traffic.to_clients(together.stage.algorithm.final_offer(together.state.for_everyone()))
     assert traffic == together.traffic
 
 

@@ -87,18 +87,18 @@ def test_a_graph_is_a_function_of_its_seed(graph: Graph) -> None:
 @pytest.mark.parametrize("degree", [8, 12.4])
 def test_the_mean_degree_is_near_the_one_asked_for_and_told(kind: str, degree: float) -> None:
     graph, ids = Graph(kind, degree=degree), clients(300)  # type: ignore[arg-type]
-    told = graph.describe(ids, seed=5)
-    assert told["edges"] == n_edges(graph, ids, 5, 0)
-    assert told["mean_degree"] == pytest.approx(2 * told["edges"] / 300)
-    assert told["mean_degree"] == pytest.approx(degree, rel=0.1)
-    assert 1 <= told["tries"] <= graph.tries
+    sent = graph.describe(ids, seed=5)
+    assert sent["edges"] == n_edges(graph, ids, 5, 0)
+    assert sent["mean_degree"] == pytest.approx(2 * sent["edges"] / 300)
+    assert sent["mean_degree"] == pytest.approx(degree, rel=0.1)
+    assert 1 <= sent["tries"] <= graph.tries
 
 
 @given(n=st.integers(60, 120), degree=st.floats(12, 30), seed=st.integers(0, 1000))
 @settings(max_examples=15, deadline=None)
 def test_random_geometric_has_the_nearest_possible_degree(n: int, degree: float, seed: int) -> None:
-    told = Graph("random-geometric", degree=degree).describe(clients(n), seed)
-    assert abs(told["mean_degree"] - degree) <= 1 / n + 1e-9  # an edge more or less is 2/n
+    sent = Graph("random-geometric", degree=degree).describe(clients(n), seed)
+    assert abs(sent["mean_degree"] - degree) <= 1 / n + 1e-9  # an edge more or less is 2/n
 
 
 def test_complete_graph_by_hand() -> None:
@@ -195,9 +195,9 @@ def test_twenty_thousand_clients_take_seconds_and_no_dense_matrix() -> None:
 def test_a_graph_too_sparse_to_connect_is_refused_in_one_sentence() -> None:
     with refused(
         "degree is 1, and no connected erdos-renyi graph over 200 clients was found in 7 tries; a larger"
-    ) as told:
+    ) as sent:
         Graph(degree=1, tries=7).edges(clients(200), seed=0, round=0)
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(sent.value)
     with refused("degree is 0.5, and no connected random-geometric graph over 2 clients"):
         Graph("random-geometric", degree=0.5).describe(clients(2), seed=0)
     with refused("probability is 0.01, and .* over 100 clients .* a larger probability"):

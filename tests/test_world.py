@@ -20,7 +20,7 @@ from safetensors.torch import load_file
 from coterie import toml
 from coterie.backends.sharded import dealt
 from coterie.cli.main import main
-from coterie.runs.folder import Store
+from coterie.runs.folder import RunFolder
 from tests.world_plays import all_plays, play, plays
 
 ROOT = Path(__file__).parents[1]
@@ -70,14 +70,14 @@ def every(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _as_one(name: str, plan: Any, folder: Path) -> None:
     """Tensors and numbers, to 1e-8: results, scores, meters, what is saved, bytes."""
     tensors, said = play(plan)
-    theirs, told = (
+    theirs, sent = (
         load_file(folder / f"{name}.safetensors"),
         json.loads((folder / f"{name}.json").read_text()),
     )
     assert theirs.keys() == tensors.keys()
     for field, expected in tensors.items():
         torch.testing.assert_close(theirs[field], expected, rtol=1e-8, atol=1e-8, equal_nan=True)
-    assert _alike({n: told[n] for n in said}, said)
+    assert _alike({n: sent[n] for n in said}, said)
 
 
 def _alike(one: Any, other: Any) -> bool:
@@ -103,8 +103,8 @@ def test_two_processes_are_as_one_everywhere(name: str, every: Path) -> None:
 
 
 def _counted(folder: Path, name: str) -> tuple[int, int]:
-    told = json.loads((folder / f"{name}.json").read_text())
-    return told["fetched"], told["added"]
+    sent = json.loads((folder / f"{name}.json").read_text())
+    return sent["fetched"], sent["added"]
 
 
 @pytest.mark.parametrize("name", ["FedAvg of one client", "IFCA", "FedEM", "FedSoft", "pFedMe"])
@@ -171,7 +171,7 @@ def torchrun(tmp_path: Path) -> Iterator[Start]:
 
 def _outcome(folder: Path) -> dict[str, Any]:
     """All that a finished run leaves, but for how long it took."""
-    store = Store(folder)
+    store = RunFolder(folder)
     records = [{k: v for k, v in record.items() if not k.startswith("seconds")} for record in store.records()]
     tensors = {
         **store.result()[0],
@@ -230,7 +230,7 @@ def test_what_is_wrong_is_said_once(
 
 def _wait_for_rounds(folder: Path, rounds: int, process: subprocess.Popen[str], seconds: float = 120) -> None:
     until = time.perf_counter() + seconds
-    while len(Store(folder).records()) < rounds and time.perf_counter() < until:
+    while len(RunFolder(folder).records()) < rounds and time.perf_counter() < until:
         assert process.poll() is None, process.communicate()
         time.sleep(0.01)
 
@@ -260,7 +260,7 @@ def test_a_killed_worker_ends_the_run_which_goes_on(
     (line,) = _lines(errors)
     assert line.startswith("coterie: another process of this run is gone")
     assert line.endswith("; go on with `coterie resume out`")
-    assert 0 < len(Store(tmp_path / "out").records()) < 304
+    assert 0 < len(RunFolder(tmp_path / "out").records()) < 304
     if killed == 0:
         assert main(["resume", "out"]) == 0
     else:
@@ -285,9 +285,9 @@ def test_ctrl_c_stops_all_after_the_same_round(
     stopping, stopped = _lines(errors)
     assert stopping.startswith("coterie: stopping when this round is done")
     assert stopped == "coterie: interrupted; go on with `coterie resume out`"
-    saved = Store(tmp_path / "out").checkpoint()
+    saved = RunFolder(tmp_path / "out").checkpoint()
     assert saved is not None
-    assert saved[1]["round"] == len(Store(tmp_path / "out").records()) < 304
+    assert saved[1]["round"] == len(RunFolder(tmp_path / "out").records()) < 304
     assert main(["resume", "out"]) == 0
     assert main(["run", "e.toml", "--out", "straight"]) == 0
     assert _alike(_outcome(tmp_path / "out"), _outcome(tmp_path / "straight"))

@@ -13,11 +13,11 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from coterie import Federation, Graph, Participation, Server, Stage, Stages, Training
-from coterie.backends.processes import World, here, wait_for_all
+from coterie.backends.processes import ProcessGroup, here, wait_for_all
 from coterie.backends.simulation import Simulation
 from coterie.data import regressions
 from coterie.protocol.privacy import Privacy
-from coterie.runs.monitor import Observer
+from coterie.runs.monitor import Monitor
 from tests.test_contracts import CASES, TRAINING, algorithm, linear
 
 F64 = torch.float64
@@ -87,44 +87,44 @@ class Counted:
 def play(plan: Stages, counted: Counted | None = None) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """All that a play leaves: results, checkpoints, scores, meters, traffic."""
     simulation = Simulation(linear, clients(), plan, seed=3, dtype=F64, device=torch.device("cpu"))
-    observer = Observer(simulation)
+    monitor = Monitor(simulation)
     tensors: dict[str, Tensor] = {}
     while not simulation.done:
         before = Counted() if counted is None else replace(counted)
-        told = simulation.step()
-        if counted is not None and simulation.course.played == 1:
+        sent = simulation.step()
+        if counted is not None and simulation.progress.played == 1:
             numbers = {"fetched": counted.fetched - before.fetched, "added": counted.added - before.added}
-        if len(told):
-            tensors |= {f"meter.{n}": t for n, t in observer.each_round(told)[1].items()}
-    found, columns = observer.each_round(told)
+        if len(sent):
+            tensors |= {f"meter.{n}": t for n, t in monitor.each_round(sent)[1].items()}
+    found, columns = monitor.each_round(sent)
     now = simulation.result()
     scores = now.scores
     assert scores is not None
     tensors |= {f"test.{n}": t for n, t in scores.named().items()}
-    more, _ = observer.evaluated(told, now)
+    more, _ = monitor.evaluated(sent, now)
     tensors |= {f"meter.{n}": t for n, t in columns.items()}
     tensors |= {f"saved.{n}": t.clone() for n, t in simulation.save()[0].items()}
     result = simulation.whole(simulation.result(final=True))
     tensors |= {"centers": result.centers, "importance": result.importance}
     tensors |= {"rows": result.personal.rows, "weights": result.personal.weights}
-    said = {**found, **more, "loss": simulation.training_loss(told), **simulation.traffic.named()}
-    said["rounds"] = simulation.course.played
+    said = {**found, **more, "loss": simulation.training_loss(sent), **simulation.traffic.named()}
+    said["rounds"] = simulation.progress.played
     return tensors, said | (numbers if counted is not None else {})
 
 
 def count() -> Counted:
     """From now on."""
-    counted, gather, reduce = Counted(), World.gather, World._reduced
+    counted, gather, reduce = Counted(), ProcessGroup.gather, ProcessGroup._reduced
 
-    def gathering(self: World, rows: Tensor, owner: Tensor, only_first: bool = False) -> Tensor:
+    def gathering(self: ProcessGroup, rows: Tensor, owner: Tensor, only_first: bool = False) -> Tensor:
         counted.fetched += 1
         return gather(self, rows, owner, only_first)
 
-    def reducing(self: World, part: Tensor, how: Any) -> Tensor:
+    def reducing(self: ProcessGroup, part: Tensor, how: Any) -> Tensor:
         counted.added += 1
         return reduce(self, part, how)
 
-    World.gather, World._reduced = gathering, reducing  # type: ignore[method-assign]
+    ProcessGroup.gather, ProcessGroup._reduced = gathering, reducing  # type: ignore[method-assign]
     return counted
 
 

@@ -22,15 +22,15 @@ from coterie.engine.rows import Build, Rows, factory
 from coterie.engine.training import Training
 from coterie.errors import CoterieError, SettingError, require
 from coterie.protocol.algorithm import Algorithm
-from coterie.protocol.cohort import Moment, Personal
+from coterie.protocol.cohort import Personal, RoundContext
 from coterie.protocol.participation import Participation
 from coterie.protocol.privacy import Privacy
 from coterie.protocol.stages import Stage, Stages
 from coterie.protocol.topology import Topology
-from coterie.runs.folder import Store
+from coterie.runs.folder import RunFolder
 from coterie.runs.onboarding import Recipe
 from coterie.runs.pace import Every
-from coterie.runs.recorder import Journal, Watch
+from coterie.runs.recorder import Recorder, Watch
 from coterie.runs.result import Run
 from coterie.validation import fits
 
@@ -50,7 +50,7 @@ def load(
     A run that was made in Python takes in new clients if it is given its algorithm, training and loss too, as
     `coterie.run` was.
     """
-    store = Store(Path(folder))
+    store = RunFolder(Path(folder))
     below = sorted(path.parent.name for path in store.folder.glob("*/summary.json"))
     if below and not store.finished:
         raise CoterieError(f"{folder} holds the runs {', '.join(below)}; load one of these folders below it")
@@ -80,16 +80,16 @@ def load(
 
     def recipe() -> Recipe:
         known = _stages_of_experiment(store) if stages is None else stages
-        last, moment = known[-1], Moment(**summary["moment"])
+        last, context = known[-1], RoundContext(**summary["moment"])
         measure = loss or LOSSES[summary["task"]]
         cpu, dtype = torch.device("cpu"), tensors["centers"].dtype
-        return Recipe(build, measure, cpu, dtype, last.algorithm, last.training, moment)
+        return Recipe(build, measure, cpu, dtype, last.algorithm, last.training, context)
 
     known = None if in_python and stages is None else recipe
     return Run(rows, ids, summary["task"], result, store.records(), summary, Path(folder), known)
 
 
-def _model(store: Store, summary: Mapping[str, Any]) -> Build:
+def _model(store: RunFolder, summary: Mapping[str, Any]) -> Build:
     """As the experiment says; its data is read only for old runs, which did not keep the sizes."""
     from coterie.experiment.experiment import (
         load as load_experiment,  # pydantic is loaded only where it is needed
@@ -101,13 +101,13 @@ def _model(store: Store, summary: Mapping[str, Any]) -> Build:
     return experiment.factory(experiment.federation())
 
 
-def _stages_of_experiment(store: Store) -> Stages:
+def _stages_of_experiment(store: RunFolder) -> Stages:
     from coterie.experiment.experiment import load as load_experiment
 
     return load_experiment(store.experiment).methods[0].stages
 
 
-def _check_same(store: Store, stages: Stages) -> None:
+def _check_same(store: RunFolder, stages: Stages) -> None:
     """Is this what the run was made with? Its folder has it in words."""
     last = tomllib.loads(store.experiment.read_text(encoding="utf-8"))["stages"][-1]
     for name in ("algorithm", "training"):
@@ -170,10 +170,12 @@ def run(
         compile=compile,
         tf32=tf32,
     )
-    journal = Journal(simulation, None if out is None else Store(Path(out)), evaluate_every, checkpoint_every)
-    journal.open(described(simulation) if experiment is None else experiment, resume)
-    journal.play_all(watch)
-    return journal.finish()
+    recorder = Recorder(
+        simulation, None if out is None else RunFolder(Path(out)), evaluate_every, checkpoint_every
+    )
+    recorder.open(described(simulation) if experiment is None else experiment, resume)
+    recorder.play_all(watch)
+    return recorder.finish()
 
 
 def _check(
@@ -235,8 +237,8 @@ def described(simulation: Simulation) -> str:
         "seed": simulation.seed,
         "clients": len(simulation.data),
         "points": len(simulation.data.train.at),
-        "numbers_in_a_row": simulation.network.rows.width,
-        "dtype": str(simulation.network.dtype),
+        "numbers_in_a_row": simulation.model.rows.width,
+        "dtype": str(simulation.model.dtype),
         "data": simulation.data.fingerprint(),
         "stages": [repr(stage) for stage in simulation.stages],
     }

@@ -12,8 +12,8 @@ from coterie.algorithms.hard_clusters import of_least_loss
 from coterie.errors import require
 from coterie.protocol.algorithm import Algorithm
 from coterie.protocol.cohort import Cohort, Personal
-from coterie.protocol.message import Fields, Mail
-from coterie.protocol.received import Heard, State
+from coterie.protocol.message import Fields, Messages
+from coterie.protocol.received import Received, State
 
 
 @dataclass(frozen=True)
@@ -60,36 +60,38 @@ class CFL(Algorithm):
     def begin(self, state: State) -> State:
         return state.update(member=torch.zeros(state.n_clients, dtype=torch.long, device=state.keys.device))
 
-    def plan(self, state: State, reports: Mail | None) -> tuple[State, Mail]:
-        return state, self.farewell(state)
+    def plan(self, state: State, reports: Messages | None) -> tuple[State, Messages]:
+        return state, self.final_offer(state)
 
-    def farewell(self, state: State) -> Mail:
+    def final_offer(self, state: State) -> Messages:
         count = torch.full_like(state.member, state.centers.shape[1])
         return state.offer(center=state.centers[0, state.member], member=state.member, clusters=count)
 
-    def combine(self, state: State, heard: Heard) -> State:
+    def combine(self, state: State, received: Received) -> State:
         member, parent = state.member.clone(), list(range(state.centers.shape[1]))
-        for cluster in range(len(parent)) if state.moment.round >= self.first_split else ():
-            letters = (state.member[heard.clients] == cluster).nonzero()[:, 0]
-            leaves = self._split(state, heard, letters)
+        for cluster in range(len(parent)) if state.context.round >= self.first_split else ():
+            letters = (state.member[received.clients] == cluster).nonzero()[:, 0]
+            leaves = self._split(state, received, letters)
             if leaves is not None:  # letters are not clients: go back to who sent them
-                member[heard.clients[letters[leaves]]] = len(parent)  # who was not heard stays
+                member[received.clients[letters[leaves]]] = len(parent)  # who was not heard stays
                 parent.append(cluster)
         centers = state.centers[:, parent]
-        weight = one_hot(member[heard.clients], centers.shape[1]) * heard.size[:, None]
+        weight = one_hot(member[received.clients], centers.shape[1]) * received.size[:, None]
         still = torch.zeros_like(centers)
-        return state.update(centers=centers + heard.mean("update", weight, otherwise=still), member=member)
+        return state.update(centers=centers + received.mean("update", weight, otherwise=still), member=member)
 
-    def _split(self, state: State, heard: Heard, letters: Tensor) -> Tensor | None:
+    def _split(self, state: State, received: Received, letters: Tensor) -> Tensor | None:
         """(letter,) bool: the half of a cluster that leaves it, if it is to be split."""
         if len(letters) < 2 * self.smallest:
             return None
-        updates = heard.update[letters][:, : state.rows.n_parameters].double()
-        size = heard.size[letters].double()
+        updates = received.update[letters][:, : state.rows.n_parameters].double()
+        size = received.size[letters].double()
         mean = (size[:, None] * updates).sum(0) / size.sum()
         if mean.norm() >= self.stationary or updates.norm(dim=1).max() <= self.restless:
             return None  # the cluster still moves, or all its clients have come to rest
-        order = torch.argsort(state.keys[heard.clients[letters]])  # the result shall not hang on their order
+        order = torch.argsort(
+            state.keys[received.clients[letters]]
+        )  # the result shall not hang on their order
         unit = normalize(updates[order], dim=1)
         cosine = (unit @ unit.T).clamp(-1, 1)
         halves = AgglomerativeClustering(2, metric="precomputed", linkage=self.linkage)
@@ -108,18 +110,18 @@ class CFL(Algorithm):
     def tells(self, rounds: int) -> dict[str, int]:
         return {"update": rounds, "size": rounds}
 
-    def received(self, offer: Mail, told: Fields) -> Tensor:
-        return torch.zeros_like(told["update"])
+    def trained_from(self, offer: Messages, sent: Fields) -> Tensor:
+        return torch.zeros_like(sent["update"])
 
     # at the client
-    def train(self, cohort: Cohort, offer: Mail) -> Fields:
+    def train(self, cohort: Cohort, offer: Messages) -> Fields:
         return {"update": cohort.solve(offer.center) - offer.center, "size": cohort.sizes}
 
-    def importance(self, cohort: Cohort, offer: Mail) -> Tensor:
+    def importance(self, cohort: Cohort, offer: Messages) -> Tensor:
         return one_hot(offer.member, int(offer.clusters.max())).to(offer.center.dtype)
 
-    def personal(self, cohort: Cohort, offer: Mail) -> Personal:
+    def personal(self, cohort: Cohort, offer: Messages) -> Personal:
         return Personal.single(offer.center)
 
-    def onboard(self, cohort: Cohort, offer: Mail) -> tuple[Tensor, Personal]:
+    def onboard(self, cohort: Cohort, offer: Messages) -> tuple[Tensor, Personal]:
         return super().onboard(cohort, of_least_loss(cohort, offer))

@@ -5,8 +5,8 @@ from typing import ClassVar, Literal
 
 from coterie.protocol.algorithm import Algorithm
 from coterie.protocol.cohort import Cohort
-from coterie.protocol.message import Fields, Mail
-from coterie.protocol.received import Heard, State
+from coterie.protocol.message import Fields, Messages
+from coterie.protocol.received import Received, State
 
 
 @dataclass(frozen=True)
@@ -27,10 +27,10 @@ class FedAvg(Algorithm):
 }"""
 
     # at the client
-    def train(self, cohort: Cohort, offer: Mail) -> Fields:
+    def train(self, cohort: Cohort, offer: Messages) -> Fields:
         return {"row": cohort.solve(offer.centers[:, 0]), "size": cohort.sizes}
 
     # at the listener
-    def combine(self, state: State, heard: Heard) -> State:
-        weight = heard.size if self.weights == "size" else heard.size.clamp(max=1)
-        return state.update(centers=heard.mean("row", weight[:, None], otherwise=state.centers))
+    def combine(self, state: State, received: Received) -> State:
+        weight = received.size if self.weights == "size" else received.size.clamp(max=1)
+        return state.update(centers=received.mean("row", weight[:, None], otherwise=state.centers))

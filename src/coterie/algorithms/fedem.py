@@ -8,8 +8,8 @@ from torch import Tensor
 
 from coterie.protocol.algorithm import Algorithm
 from coterie.protocol.cohort import Cohort, Personal
-from coterie.protocol.message import Fields, Mail
-from coterie.protocol.received import Heard, State
+from coterie.protocol.message import Fields, Messages
+from coterie.protocol.received import Received, State
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class FedEM(Algorithm):
     init_over_graph: ClassVar[str] = "soft"
 
     # at the client
-    def responsibilities(self, cohort: Cohort, offer: Mail) -> Tensor:
+    def responsibilities(self, cohort: Cohort, offer: Messages) -> Tensor:
         """(point, cluster) q ∝ π·exp(−loss), with the mixture that the client kept."""
         even = offer.centers.new_full((len(cohort), self.n_clusters), 1 / self.n_clusters)
         mixture = cohort.recall("mixture", even)
@@ -52,7 +52,7 @@ class FedEM(Algorithm):
         """(client, cluster) π, the mean of the responsibilities."""
         return cohort.means(q)
 
-    def train(self, cohort: Cohort, offer: Mail) -> Fields:
+    def train(self, cohort: Cohort, offer: Messages) -> Fields:
         q = self.responsibilities(cohort, offer)
         mixture = self.mixture(cohort, q)
         cohort.keep("mixture", mixture)
@@ -63,16 +63,16 @@ class FedEM(Algorithm):
             "mass": mass if self.weights == "mass" else mass.sum(1, keepdim=True).expand_as(mass),
         }
 
-    def importance(self, cohort: Cohort, offer: Mail) -> Tensor:
+    def importance(self, cohort: Cohort, offer: Messages) -> Tensor:
         return self.mixture(cohort, self.responsibilities(cohort, offer))
 
-    def personal(self, cohort: Cohort, offer: Mail) -> Personal:
+    def personal(self, cohort: Cohort, offer: Messages) -> Personal:
         share = self.importance(cohort, offer)
         if self.predict == "largest":
             return Personal.largest(offer.centers, share)
         return Personal(offer.centers, share)
 
-    def onboard(self, cohort: Cohort, offer: Mail) -> tuple[Tensor, Personal]:
+    def onboard(self, cohort: Cohort, offer: Messages) -> tuple[Tensor, Personal]:
         for _ in range(50):  # eqs. (12) and (13) with the centers as they are: a concave problem in π
             cohort.keep("mixture", self.importance(cohort, offer))
         return super().onboard(cohort, offer)
@@ -81,9 +81,9 @@ class FedEM(Algorithm):
     def tells(self, rounds: int) -> dict[str, int]:
         return {"row": rounds, "mass": rounds}
 
-    def received(self, offer: Mail, told: Fields) -> Tensor:
+    def trained_from(self, offer: Messages, sent: Fields) -> Tensor:
         return offer.centers
 
     # at the listener
-    def combine(self, state: State, heard: Heard) -> State:
-        return state.update(centers=heard.mean("row", heard.mass, otherwise=state.centers))
+    def combine(self, state: State, received: Received) -> State:
+        return state.update(centers=received.mean("row", received.mass, otherwise=state.centers))

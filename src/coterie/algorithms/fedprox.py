@@ -6,7 +6,7 @@ from typing import ClassVar
 from coterie.algorithms.fedavg import FedAvg
 from coterie.errors import require
 from coterie.protocol.cohort import Cohort
-from coterie.protocol.message import Fields, Mail
+from coterie.protocol.message import Fields, Messages
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,6 @@ class FedProx(FedAvg):
         super().__post_init__()
         require(self.pull >= 0, "pull", self.pull, "0 or more")
 
-    def train(self, cohort: Cohort, offer: Mail) -> Fields:
+    def train(self, cohort: Cohort, offer: Messages) -> Fields:
         center = offer.centers[:, 0]
         return {"row": cohort.solve(center, anchor=center, pull=self.pull), "size": cohort.sizes}

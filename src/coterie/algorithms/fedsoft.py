@@ -10,8 +10,8 @@ from torch import Tensor
 from coterie.errors import SettingError, require
 from coterie.protocol.algorithm import Algorithm
 from coterie.protocol.cohort import Cohort, Personal, mix_rows
-from coterie.protocol.message import Fields, Mail
-from coterie.protocol.received import Heard, State
+from coterie.protocol.message import Fields, Messages
+from coterie.protocol.received import Received, State
 from coterie.protocol.topology import Topology
 
 
@@ -76,12 +76,12 @@ class FedSoft(Algorithm):
         size = torch.zeros(state.n_clients, dtype=torch.long, device=share.device)  # not known yet
         return state.update(share=share, size=size, drawn=torch.ones_like(share))
 
-    def ask(self, state: State) -> Mail | None:
+    def ask(self, state: State) -> Messages | None:
         return (
-            state.offer(centers=state.centers) if state.moment.round % self.refresh == 0 else None
+            state.offer(centers=state.centers) if state.context.round % self.refresh == 0 else None
         )  # lines 3-4
 
-    def plan(self, state: State, reports: Mail | None) -> tuple[State, Mail]:
+    def plan(self, state: State, reports: Messages | None) -> tuple[State, Messages]:
         state = state.note(reports)  # line 13: else as before
         if not state.at_server:
             return state, state.offer(centers=state.centers, share=state.share)
@@ -93,20 +93,22 @@ class FedSoft(Algorithm):
         state = state.update(drawn=state.draw(chance, draws, self.replacement))  # line 16
         return state, state.offer(to=state.drawn.any(1), centers=state.centers, share=state.share)
 
-    def combine(self, state: State, heard: Heard) -> State:
-        weight = state.drawn[heard.clients] if heard.at_server else heard.share * heard.size[:, None]
-        return state.update(centers=heard.mean("row", weight, otherwise=state.centers))  # line 18
+    def combine(self, state: State, received: Received) -> State:
+        weight = (
+            state.drawn[received.clients] if received.at_server else received.share * received.size[:, None]
+        )
+        return state.update(centers=received.mean("row", weight, otherwise=state.centers))  # line 18
 
     # under privacy
     def tells(self, rounds: int) -> dict[str, int]:
         reports = math.ceil(rounds / self.refresh)
         return {"row": rounds, "share": reports, "size": rounds + reports}
 
-    def received(self, offer: Mail, told: Fields) -> Tensor:
+    def trained_from(self, offer: Messages, sent: Fields) -> Tensor:
         return mix_rows(offer.share, offer.centers)
 
     # at the client
-    def report(self, cohort: Cohort, offer: Mail) -> Fields:
+    def report(self, cohort: Cohort, offer: Messages) -> Fields:
         return {"share": self._smoothed(self.importance(cohort, offer)), "size": cohort.sizes}  # lines 5-10
 
     def _smoothed(self, share: Tensor) -> Tensor:
@@ -114,7 +116,7 @@ class FedSoft(Algorithm):
             return torch.where(share == 0, self.smoothing, share)
         return share.clamp(min=self.smoothing)
 
-    def train(self, cohort: Cohort, offer: Mail) -> Fields:
+    def train(self, cohort: Cohort, offer: Messages) -> Fields:
         anchor = mix_rows(offer.share, offer.centers)  # the S pulls of eq. (4) are one, toward Σu·c / Σu ...
         pull = self.pull * offer.share.sum(1)  # ... of strength λ·Σu; eq. (5) is Σu = 1
         start = anchor if self.start == "center" else cohort.recall("row", cohort.initial)
@@ -122,14 +124,14 @@ class FedSoft(Algorithm):
         cohort.keep("row", row)
         return {"row": row, "share": offer.share, "size": cohort.sizes}
 
-    def personal(self, cohort: Cohort, offer: Mail) -> Personal:
+    def personal(self, cohort: Cohort, offer: Messages) -> Personal:
         if self.start == "own":
             return Personal.single(cohort.recall("row", cohort.initial))
         never_drawn = mix_rows(self.importance(cohort, offer), offer.centers)
         return Personal.single(cohort.recall("row", never_drawn))
 
-    def onboard(self, cohort: Cohort, offer: Mail) -> tuple[Tensor, Personal]:
+    def onboard(self, cohort: Cohort, offer: Messages) -> tuple[Tensor, Personal]:
         share = self.importance(cohort, offer)
         cohort.keep("row", mix_rows(share, offer.centers))  # it has no last row to start at
-        self.train(cohort, Mail(offer.clients, {**offer.fields, "share": self._smoothed(share)}))
+        self.train(cohort, Messages(offer.clients, {**offer.fields, "share": self._smoothed(share)}))
         return share, self.personal(cohort, offer)

@@ -10,8 +10,8 @@ from torch.nn.functional import one_hot
 from coterie.errors import require
 from coterie.protocol.algorithm import Algorithm
 from coterie.protocol.cohort import Cohort, Personal, chosen, mix_rows
-from coterie.protocol.message import Fields, Mail
-from coterie.protocol.received import Heard, State
+from coterie.protocol.message import Fields, Messages
+from coterie.protocol.received import Received, State
 
 EPOCHS = (0, 1, 2, 5, 10, 20)  # what "auto" chooses from
 
@@ -61,49 +61,49 @@ class FedSPD(Algorithm):
         require(self.first_times >= 1, "first_times", self.first_times, "1 or more")
 
     # at the client
-    def train(self, cohort: Cohort, offer: Mail) -> Fields:
+    def train(self, cohort: Cohort, offer: Messages) -> Fields:
         label = cohort.nearest(offer.centers)  # lines 29-36, of the round before
         drew = cohort.draw(cohort.fractions(label, self.n_clusters))  # line 14: with probability u_is
         start = chosen(offer.centers, drew)
         own = label == drew[cohort.points.owner]  # the points of D_is
-        training = cohort.training.times(self.first_times if cohort.moment.round == 0 else 1)
+        training = cohort.training.times(self.first_times if cohort.context.round == 0 else 1)
         return {"drew": drew, "row": cohort.solve(start, points=own, training=training, slot=drew)}  # line 15
 
     # under privacy
     def tells(self, rounds: int) -> dict[str, int]:
         return {"drew": rounds, "row": rounds}
 
-    def received(self, offer: Mail, told: Fields) -> Tensor:
-        return chosen(offer.centers, told["drew"])
+    def trained_from(self, offer: Messages, sent: Fields) -> Tensor:
+        return chosen(offer.centers, sent["drew"])
 
     # at the listener
-    def combine(self, state: State, heard: Heard) -> State:
-        drew = one_hot(heard.drew, self.n_clusters)
-        listener, letter = heard.edges
+    def combine(self, state: State, received: Received) -> State:
+        drew = one_hot(received.drew, self.n_clusters)
+        aggregator, letter = received.edges
         if self.align:
-            alike = heard.cosines("row", state.centers, state.rows.n_parameters)
+            alike = received.cosines("row", state.centers, state.rows.n_parameters)
             weight = one_hot(alike.argmax(1), self.n_clusters)
         else:
             weight = drew[letter]  # eq. (1)
-        if not heard.at_server:
-            weight = weight * heard.own(drew)[listener]  # line 24: only what I drew
-        return state.update(centers=heard.mean("row", weight, otherwise=state.centers, per_edge=True))
+        if not received.at_server:
+            weight = weight * received.own(drew)[aggregator]  # line 24: only what I drew
+        return state.update(centers=received.mean("row", weight, otherwise=state.centers, per_edge=True))
 
-    def needed(self, heard: Heard) -> Tensor:
+    def needed(self, received: Received) -> Tensor:
         if self.align:  # a row may be filed under another name
-            return super().needed(heard)
-        mine = heard.own(heard.drew + 1)  # 0: told nothing itself
-        listener, letter = heard.edges
-        return mine[listener] == heard.drew[letter] + 1  # section 6.3
+            return super().needed(received)
+        mine = received.own(received.drew + 1)  # 0: told nothing itself
+        aggregator, letter = received.edges
+        return mine[aggregator] == received.drew[letter] + 1  # section 6.3
 
     # at the end, at the client
-    def personal(self, cohort: Cohort, offer: Mail) -> Personal:
+    def personal(self, cohort: Cohort, offer: Messages) -> Personal:
         share = self.importance(cohort, offer)
         if self.predict == "mixture":
             return Personal(offer.centers, share)
         return Personal.single(mix_rows(share, offer.centers))  # eq. (2), line 39
 
-    def finish(self, cohort: Cohort, offer: Mail) -> Personal:
+    def finish(self, cohort: Cohort, offer: Messages) -> Personal:
         start, own = self.personal(cohort, offer), self._points(cohort, offer)
         if self.final_epochs != "auto":
             return replace(start, rows=self._final(cohort, start.rows, own, self.final_epochs))
@@ -115,7 +115,7 @@ class FedSPD(Algorithm):
                 rows[at] = self._final(cohort.take(at), start.rows[at], theirs, epochs)
         return replace(start, rows=rows)
 
-    def _points(self, cohort: Cohort, offer: Mail) -> Tensor:
+    def _points(self, cohort: Cohort, offer: Messages) -> Tensor:
         """(point, part) what each part is trained on at the end: all of D_i, or each center on its D_is."""
         if self.predict == "mixture":
             return one_hot(cohort.nearest(offer.centers), self.n_clusters).bool()

@@ -23,8 +23,8 @@ from torch.nn.functional import normalize, one_hot
 from coterie.prng import mix
 from coterie.protocol.algorithm import Algorithm
 from coterie.protocol.cohort import Cohort, Personal, chosen
-from coterie.protocol.message import Fields, Mail
-from coterie.protocol.received import Heard, State
+from coterie.protocol.message import Fields, Messages
+from coterie.protocol.received import Received, State
 
 log = logging.getLogger("coterie")
 
@@ -35,10 +35,10 @@ class HardClusters(Algorithm):
 
     n_clusters: int  # how many clusters, K
 
-    def aggregate(self, state: State, heard: Heard, member: Tensor, weight: Tensor) -> State:
+    def aggregate(self, state: State, received: Received, member: Tensor, weight: Tensor) -> State:
         """Each center becomes the weighted mean of its members' rows (letter,); one unheard of stays."""
         weight = one_hot(member, self.n_clusters) * weight[:, None]
-        return state.update(centers=heard.mean("row", weight, otherwise=state.centers))
+        return state.update(centers=received.mean("row", weight, otherwise=state.centers))
 
 
 @dataclass(frozen=True)
@@ -48,13 +48,13 @@ class ChosenByLoss(HardClusters):
     init_at_server = "clients"  # from random centers, some are chosen by nobody
     init_over_graph = "soft"
 
-    def choose(self, cohort: Cohort, offer: Mail) -> Tensor:
+    def choose(self, cohort: Cohort, offer: Messages) -> Tensor:
         return least_loss(cohort, offer.centers)
 
-    def importance(self, cohort: Cohort, offer: Mail) -> Tensor:
+    def importance(self, cohort: Cohort, offer: Messages) -> Tensor:
         return one_hot(self.choose(cohort, offer), self.n_clusters).to(offer.centers.dtype)
 
-    def personal(self, cohort: Cohort, offer: Mail) -> Personal:
+    def personal(self, cohort: Cohort, offer: Messages) -> Personal:
         return Personal.largest(offer.centers, self.importance(cohort, offer))
 
 
@@ -72,25 +72,25 @@ class ClusteredByRow(HardClusters):
         member = torch.zeros(state.n_clients, dtype=torch.long, device=state.keys.device)
         return state.update(member=member, clustered=torch.zeros_like(member, dtype=torch.bool))
 
-    def plan(self, state: State, reports: Mail | None) -> tuple[State, Mail]:
-        return state, self.farewell(state)
+    def plan(self, state: State, reports: Messages | None) -> tuple[State, Messages]:
+        return state, self.final_offer(state)
 
-    def farewell(self, state: State) -> Mail:
+    def final_offer(self, state: State) -> Messages:
         return state.offer(center=state.centers[0, state.member], member=state.member)
 
-    def train(self, cohort: Cohort, offer: Mail) -> Fields:
+    def train(self, cohort: Cohort, offer: Messages) -> Fields:
         return {"row": cohort.solve(offer.center), "size": cohort.sizes}
 
-    def received(self, offer: Mail, told: Fields) -> Tensor:
+    def trained_from(self, offer: Messages, sent: Fields) -> Tensor:
         return offer.center
 
-    def importance(self, cohort: Cohort, offer: Mail) -> Tensor:
+    def importance(self, cohort: Cohort, offer: Messages) -> Tensor:
         return one_hot(offer.member, self.n_clusters).to(offer.center.dtype)
 
-    def personal(self, cohort: Cohort, offer: Mail) -> Personal:
+    def personal(self, cohort: Cohort, offer: Messages) -> Personal:
         return Personal.single(offer.center)
 
-    def onboard(self, cohort: Cohort, offer: Mail) -> tuple[Tensor, Personal]:
+    def onboard(self, cohort: Cohort, offer: Messages) -> tuple[Tensor, Personal]:
         return super().onboard(cohort, of_least_loss(cohort, offer))
 
 
@@ -99,17 +99,17 @@ def least_loss(cohort: Cohort, centers: Tensor) -> Tensor:
     return cohort.means(cohort.losses(centers)).nan_to_num(torch.inf).argmin(1)
 
 
-def of_least_loss(cohort: Cohort, offer: Mail) -> Mail:
+def of_least_loss(cohort: Cohort, offer: Messages) -> Messages:
     """What a server that clusters rows would send, to clients that choose for themselves among all centers."""
     member = least_loss(cohort, offer.centers)
     center = chosen(offer.centers, member)
     count = torch.full_like(member, offer.centers.shape[1])
-    return Mail(offer.clients, {"center": center, "member": member, "clusters": count})
+    return Messages(offer.clients, {"center": center, "member": member, "clusters": count})
 
 
 def cluster_rows(
     state: State,
-    heard: Heard,
+    received: Received,
     columns: Tensor,
     weight: Tensor,
     clusters: int,
@@ -122,8 +122,8 @@ def cluster_rows(
     again, its labels matched to the members of before; otherwise one expectation step from the present centers, for
     those who happen to be heard need not be of all clusters. Rows are sorted by client key: order changes nothing.
     """
-    columns = columns.to(heard.row.device)
-    points, centers = heard.row[:, columns], state.centers[0][:, columns]
+    columns = columns.to(received.row.device)
+    points, centers = received.row[:, columns], state.centers[0][:, columns]
     if distance == "cosine":
         points, centers = normalize(points, dim=1), normalize(centers, dim=1)
     first = not bool(state.clustered.any())
@@ -133,20 +133,20 @@ def cluster_rows(
             len(points),
             clusters,
         )
-        return state.member[heard.clients]
+        return state.member[received.clients]
     if not first and not (restart and len(points) == state.n_clients):
         return torch.cdist(points, centers).argmin(1)
-    order = torch.argsort(state.keys[heard.clients])
-    seed = int(mix(state.moment.seed, state.moment.stage, state.moment.round, "k-means") % 2**32)
+    order = torch.argsort(state.keys[received.clients])
+    seed = int(mix(state.context.seed, state.context.stage, state.context.round, "k-means") % 2**32)
 
     def k_means() -> Tensor:
         means = KMeans(clusters, n_init=10, random_state=seed)
         means.fit(points[order].double().cpu().numpy(), sample_weight=weight[order].double().cpu().numpy())
         return torch.as_tensor(means.labels_).long()
 
-    found = torch.empty_like(state.member[heard.clients])
-    found[order] = heard.decided(k_means)
-    return found if first else _matched(found, state.member[heard.clients], clusters)
+    found = torch.empty_like(state.member[received.clients])
+    found[order] = received.decided(k_means)
+    return found if first else _matched(found, state.member[received.clients], clusters)
 
 
 def _matched(found: Tensor, before: Tensor, clusters: int) -> Tensor:

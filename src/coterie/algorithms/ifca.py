@@ -8,8 +8,8 @@ from torch import Tensor
 
 from coterie.algorithms.hard_clusters import ChosenByLoss
 from coterie.protocol.cohort import Cohort, chosen
-from coterie.protocol.message import Fields, Mail
-from coterie.protocol.received import Heard, State
+from coterie.protocol.message import Fields, Messages
+from coterie.protocol.received import Received, State
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class IFCA(ChosenByLoss):
 }"""
 
     # at the client
-    def train(self, cohort: Cohort, offer: Mail) -> Fields:
+    def train(self, cohort: Cohort, offer: Messages) -> Fields:
         choice = self.choose(cohort, offer)
         start = chosen(offer.centers, choice)
         training = cohort.training
@@ -57,19 +57,19 @@ class IFCA(ChosenByLoss):
     def tells(self, rounds: int) -> dict[str, int]:
         return {"choice": rounds, "row": rounds, "size": rounds}
 
-    def received(self, offer: Mail, told: Fields) -> Tensor:
-        return chosen(offer.centers, told["choice"])
+    def trained_from(self, offer: Messages, sent: Fields) -> Tensor:
+        return chosen(offer.centers, sent["choice"])
 
     # at the listener
-    def combine(self, state: State, heard: Heard) -> State:
-        weight = heard.size if self.weights == "size" else torch.ones_like(heard.size)
-        after = self.aggregate(state, heard, heard.choice, weight)
+    def combine(self, state: State, received: Received) -> State:
+        weight = received.size if self.weights == "size" else torch.ones_like(received.size)
+        after = self.aggregate(state, received, received.choice, weight)
         if self.averaging == "model":
             return after
         # θ_j − γ/m·Σ s_ij g_i: a sum over the cluster, divided by the number of all that were heard
-        mine = torch.nn.functional.one_hot(heard.choice, self.n_clusters) * weight[:, None]
-        listener, letter = heard.edges
-        total = state.centers.new_zeros(heard.listeners, self.n_clusters)
-        total.index_add_(0, listener, mine[letter].to(total.dtype))
+        mine = torch.nn.functional.one_hot(received.choice, self.n_clusters) * weight[:, None]
+        aggregator, letter = received.edges
+        total = state.centers.new_zeros(received.aggregators, self.n_clusters)
+        total.index_add_(0, aggregator, mine[letter].to(total.dtype))
         share = (total / total.sum(1, keepdim=True).clamp(min=1e-12))[:, :, None]
         return state.update(centers=state.rows.stepped(state.centers, after.centers, share))

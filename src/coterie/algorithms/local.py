@@ -7,8 +7,8 @@ from torch import Tensor
 
 from coterie.protocol.algorithm import Algorithm
 from coterie.protocol.cohort import Cohort, Personal
-from coterie.protocol.message import Fields, Mail
-from coterie.protocol.received import Heard, State
+from coterie.protocol.message import Fields, Messages
+from coterie.protocol.received import Received, State
 
 
 @dataclass(frozen=True)
@@ -20,29 +20,29 @@ class Local(Algorithm):
 
     bibtex: ClassVar[str] = ""
 
-    def plan(self, state: State, reports: Mail | None) -> tuple[State, Mail]:
+    def plan(self, state: State, reports: Messages | None) -> tuple[State, Messages]:
         return state, state.offer()
 
-    def combine(self, state: State, heard: Heard) -> State:
+    def combine(self, state: State, received: Received) -> State:
         return state
 
-    def farewell(self, state: State) -> Mail:
+    def final_offer(self, state: State) -> Messages:
         return state.offer()
 
     def tells(self, rounds: int) -> dict[str, int]:
         return {}
 
-    def train(self, cohort: Cohort, offer: Mail) -> Fields:
+    def train(self, cohort: Cohort, offer: Messages) -> Fields:
         cohort.keep("row", cohort.solve(cohort.recall("row", cohort.initial)))
         return {}
 
-    def importance(self, cohort: Cohort, offer: Mail) -> Tensor:
+    def importance(self, cohort: Cohort, offer: Messages) -> Tensor:
         return cohort.initial.new_ones(len(cohort), 1)
 
-    def personal(self, cohort: Cohort, offer: Mail) -> Personal:
+    def personal(self, cohort: Cohort, offer: Messages) -> Personal:
         return Personal.single(cohort.recall("row", cohort.initial))
 
-    def onboard(self, cohort: Cohort, offer: Mail) -> tuple[Tensor, Personal]:
-        for t in range(cohort.moment.rounds):  # as long as the others trained
-            self.train(cohort.when(replace(cohort.moment, round=t)), offer)
+    def onboard(self, cohort: Cohort, offer: Messages) -> tuple[Tensor, Personal]:
+        for t in range(cohort.context.rounds):  # as long as the others trained
+            self.train(cohort.when(replace(cohort.context, round=t)), offer)
         return super().onboard(cohort, offer)

@@ -12,8 +12,8 @@ from coterie.clustering.kfed import KFed, farthest_first
 from coterie.clustering.local import lloyd
 from coterie.engine.rows import Part
 from coterie.prng import mix
-from coterie.protocol.message import Mail
-from coterie.protocol.received import Heard, State
+from coterie.protocol.message import Messages
+from coterie.protocol.received import Received, State
 
 log = logging.getLogger("coterie")
 
@@ -37,10 +37,10 @@ class OneShot(ClusteredByRow):
 
     bibtex: ClassVar[str] = KFed.bibtex
 
-    def farewell(self, state: State) -> Mail:
+    def final_offer(self, state: State) -> Messages:
         """Who has no cluster yet is sent the mean of all centers, which favours none."""
         if not bool(state.clustered.any()):
-            return super().farewell(state)
+            return super().final_offer(state)
         middle = state.centers[0, self.in_use(state)].mean(0)
         center = torch.where(state.clustered[:, None], state.centers[0, state.member], middle)
         return state.offer(center=center, member=state.member)
@@ -50,30 +50,32 @@ class OneShot(ClusteredByRow):
         used = torch.bincount(state.member[state.clustered], minlength=self.n_clusters) > 0
         return used.nonzero()[:, 0]
 
-    def combine(self, state: State, heard: Heard) -> State:
-        columns = state.rows.columns(self.represent).to(heard.row.device)
+    def combine(self, state: State, received: Received) -> State:
+        columns = state.rows.columns(self.represent).to(received.row.device)
         if not bool(state.clustered.any()):
-            found = self.one_round(state, heard, columns)
+            found = self.one_round(state, received, columns)
         else:
             used = self.in_use(state)
-            nearest = used[torch.cdist(heard.row[:, columns], state.centers[0][used][:, columns]).argmin(1)]
-            found = torch.where(state.clustered[heard.clients], state.member[heard.clients], nearest)
+            nearest = used[
+                torch.cdist(received.row[:, columns], state.centers[0][used][:, columns]).argmin(1)
+            ]
+            found = torch.where(state.clustered[received.clients], state.member[received.clients], nearest)
         member, clustered = state.member.clone(), state.clustered.clone()
-        member[heard.clients], clustered[heard.clients] = found, True
+        member[received.clients], clustered[received.clients] = found, True
         state = state.update(member=member, clustered=clustered)
-        return self.aggregate(state, heard, found, heard.size)
+        return self.aggregate(state, received, found, received.size)
 
-    def one_round(self, state: State, heard: Heard, columns: Tensor) -> Tensor:
+    def one_round(self, state: State, received: Received, columns: Tensor) -> Tensor:
         """(letter,) Algorithm 2: from one client, farthest-first, then one round of Lloyd.
 
         By whom it begins is drawn by key, for rounding must not decide it. Fewer clusters where fewer rows differ.
         """
-        rows = heard.row[:, columns].double().cpu().numpy()
+        rows = received.row[:, columns].double().cpu().numpy()
         if len(rows) < self.n_clusters:
             log.warning(
                 "%d clients were heard, too few to find %d clusters at once", len(rows), self.n_clusters
             )
-        m = state.moment
-        begins = int(mix(m.seed, m.stage, "one shot", state.keys[heard.clients]).argmin())
+        m = state.context
+        begins = int(mix(m.seed, m.stage, "one shot", state.keys[received.clients]).argmin())
         chosen = farthest_first(rows, rows[[begins]], self.n_clusters)
-        return torch.from_numpy(lloyd(rows, chosen, 1)[0]).to(heard.clients)
+        return torch.from_numpy(lloyd(rows, chosen, 1)[0]).to(received.clients)

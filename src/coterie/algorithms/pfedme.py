@@ -8,8 +8,8 @@ from torch import Tensor
 from coterie.errors import require
 from coterie.protocol.algorithm import Algorithm
 from coterie.protocol.cohort import Cohort, Personal
-from coterie.protocol.message import Fields, Mail
-from coterie.protocol.received import Heard, State
+from coterie.protocol.message import Fields, Messages
+from coterie.protocol.received import Received, State
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,8 @@ class pFedMe(Algorithm):
         require(self.server_step > 0, "server_step", self.server_step, "above 0")
 
     # at the client
-    def train(self, cohort: Cohort, offer: Mail) -> Fields:
-        w, rows = offer.centers[:, 0], cohort.network.rows
+    def train(self, cohort: Cohort, offer: Messages) -> Fields:
+        w, rows = offer.centers[:, 0], cohort.model.rows
         inner = replace(
             cohort.training, batch_size=None, epochs=None, steps=self.inner_steps, keep_optimizer=False
         )
@@ -62,10 +62,10 @@ class pFedMe(Algorithm):
         cohort.keep("theta", theta)
         return {"row": w}
 
-    def personal(self, cohort: Cohort, offer: Mail) -> Personal:
+    def personal(self, cohort: Cohort, offer: Messages) -> Personal:
         return Personal.single(cohort.recall("theta", offer.centers[:, 0]))
 
-    def onboard(self, cohort: Cohort, offer: Mail) -> tuple[Tensor, Personal]:
+    def onboard(self, cohort: Cohort, offer: Messages) -> tuple[Tensor, Personal]:
         self.train(cohort, offer)
         return super().onboard(cohort, offer)
 
@@ -74,8 +74,8 @@ class pFedMe(Algorithm):
         return {"row": rounds}
 
     # at the listener
-    def combine(self, state: State, heard: Heard) -> State:
-        mean = heard.mean("row", state.centers.new_ones(len(heard.clients), 1), otherwise=state.centers)
+    def combine(self, state: State, received: Received) -> State:
+        mean = received.mean("row", state.centers.new_ones(len(received.clients), 1), otherwise=state.centers)
         return state.update(
             centers=state.rows.stepped(state.centers, mean, self.server_step)
         )  # (1 − β)·w + β·mean

@@ -11,8 +11,8 @@ from coterie.algorithms.wecfl import WeCFL
 from coterie.errors import require
 from coterie.protocol.algorithm import Algorithm
 from coterie.protocol.cohort import Cohort, Personal
-from coterie.protocol.message import Fields, Mail
-from coterie.protocol.received import Heard, State
+from coterie.protocol.message import Fields, Messages
+from coterie.protocol.received import Received, State
 
 
 @dataclass(frozen=True)
@@ -33,24 +33,24 @@ class FedAvgPlus(Algorithm):
         return "FedAvg+"
 
     # at the client
-    def train(self, cohort: Cohort, offer: Mail) -> Fields:
+    def train(self, cohort: Cohort, offer: Messages) -> Fields:
         return {"row": cohort.solve(offer.centers), "size": cohort.sizes}
 
-    def importance(self, cohort: Cohort, offer: Mail) -> Tensor:
+    def importance(self, cohort: Cohort, offer: Messages) -> Tensor:
         return offer.centers.new_full((len(cohort), self.n_clusters), 1 / self.n_clusters)
 
-    def personal(self, cohort: Cohort, offer: Mail) -> Personal:
+    def personal(self, cohort: Cohort, offer: Messages) -> Personal:
         return Personal(offer.centers, self.importance(cohort, offer))
 
     # under privacy
-    def received(self, offer: Mail, told: Fields) -> Tensor:
+    def trained_from(self, offer: Messages, sent: Fields) -> Tensor:
         return offer.centers
 
     # at the listener
-    def combine(self, state: State, heard: Heard) -> State:
-        weight = heard.size if self.weights == "size" else heard.size.clamp(max=1)
+    def combine(self, state: State, received: Received) -> State:
+        weight = received.size if self.weights == "size" else received.size.clamp(max=1)
         each = weight[:, None].expand(-1, self.n_clusters)
-        return state.update(centers=heard.mean("row", each, otherwise=state.centers))
+        return state.update(centers=received.mean("row", each, otherwise=state.centers))
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,6 @@ class FedProxPlus(FedAvgPlus):
         super().__post_init__()
         require(self.pull >= 0, "pull", self.pull, "0 or more")
 
-    def train(self, cohort: Cohort, offer: Mail) -> Fields:
+    def train(self, cohort: Cohort, offer: Messages) -> Fields:
         rows = cohort.solve(offer.centers, anchor=offer.centers, pull=self.pull)
         return {"row": rows, "size": cohort.sizes}

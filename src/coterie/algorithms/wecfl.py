@@ -7,7 +7,7 @@ import torch
 
 from coterie.algorithms.hard_clusters import ClusteredByRow, cluster_rows
 from coterie.engine.rows import Part
-from coterie.protocol.received import Heard, State
+from coterie.protocol.received import Received, State
 
 
 @dataclass(frozen=True)
@@ -37,15 +37,15 @@ class WeCFL(ClusteredByRow):
   year={2022}
 }"""
 
-    def combine(self, state: State, heard: Heard) -> State:
-        weight = heard.size if self.weights == "size" else torch.ones_like(heard.size)
+    def combine(self, state: State, received: Received) -> State:
+        weight = received.size if self.weights == "size" else torch.ones_like(received.size)
         columns = state.rows.columns(self.represent)
         member = cluster_rows(
-            state, heard, columns, weight, self.n_clusters, self.distance, self.restart
+            state, received, columns, weight, self.n_clusters, self.distance, self.restart
         )  # expectation
         members = state.member.clone()
-        members[heard.clients] = member
+        members[received.clients] = member
         clustered = state.clustered | (len(member) > self.n_clusters)
         return self.aggregate(
-            state.update(member=members, clustered=clustered), heard, member, weight
+            state.update(member=members, clustered=clustered), received, member, weight
         )  # maximization

@@ -24,7 +24,7 @@ Columns = dict[str, Tensor]  # (client, ...)
 
 
 @dataclass(frozen=True)
-class Look:
+class Snapshot:
     """How things stand now."""
 
     centers: Tensor  # (cluster, width); over a graph the mean over its listeners
@@ -36,17 +36,17 @@ class Look:
 
 
 @dataclass(frozen=True)
-class Result(Look):
+class Result(Snapshot):
     """What clients and listeners have in the end, or now."""
 
     personal: Personal  # of the clients that this process computes, until `Simulation.whole`
     fit: Tensor | None = None  # (client,) how well the centers fit each; see onboarding.py
 
 
-def look(simulation: Simulation) -> Look:
+def look(simulation: Simulation) -> Snapshot:
     """Without keeping the clients' models."""
     columns = _joined([columns for _, columns, _ in _models(simulation, final=False)])
-    return Look(**_seen(simulation, columns))
+    return Snapshot(**_seen(simulation, columns))
 
 
 def result(simulation: Simulation, final: bool) -> Result:
@@ -63,8 +63,8 @@ def result(simulation: Simulation, final: bool) -> Result:
 def _models(simulation: Simulation, final: bool) -> Iterator[tuple[slice, Columns, Personal]]:
     """Some clients, what is known of them, and their models."""
     algorithm = simulation.stage.algorithm
-    offer = simulation.clients.mine(algorithm.farewell(simulation.state.for_everyone()))
-    cohort = simulation.clients.cohort.when(simulation.state.moment)
+    offer = simulation.clients.mine(algorithm.final_offer(simulation.state.for_everyone()))
+    cohort = simulation.clients.cohort.when(simulation.state.context)
     for some, clients, letters in blocks.parts(cohort, offer):
         columns = {"importance": algorithm.importance(clients, letters)}
         personal = (algorithm.finish if final else algorithm.personal)(clients, letters)

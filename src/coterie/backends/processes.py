@@ -34,7 +34,7 @@ class Lost(Exception):
 
 
 @dataclass(frozen=True)
-class World:
+class ProcessGroup:
     """The processes of this run; alone, unless `join` says otherwise."""
 
     rank: int = 0
@@ -93,7 +93,7 @@ class World:
         self.all(lambda: mine.append(work()))
         return mine[0]
 
-    def by_first(self, work: Callable[[], T]) -> T:
+    def once(self, work: Callable[[], T]) -> T:
         """The first process does it, and all know what came out."""
         made: Any = self.all(lambda: work() if self.first else None)[0]
         return made  # type: ignore[no-any-return]
@@ -130,23 +130,23 @@ class World:
         some = max(1, CHUNK // max(1, rows.shape[1:].numel() * rows.element_size()))
         for begin in range(0, max(map(len, places)), some):
             length = min(some, max(map(len, places)) - begin)
-            sent = rows.new_zeros(length, *rows.shape[1:])
+            already = rows.new_zeros(length, *rows.shape[1:])
             part = rows[begin : begin + length]
-            sent[: len(part)] = part
-            found = self._gathered(sent)
+            already[: len(part)] = part
+            found = self._gathered(already)
             for at, got in zip(places, found, strict=True) if wanted else ():
                 at = at[begin : begin + length]
                 whole[at] = got[: len(at)]
         return whole
 
-    def _gathered(self, sent: Tensor) -> list[Tensor]:
+    def _gathered(self, already: Tensor) -> list[Tensor]:
         """As bytes, which every backend carries, whatever the numbers are."""
-        carried = self._carried(sent)
+        carried = self._carried(already)
         flat = carried.reshape(-1).view(torch.uint8)
         found = [torch.empty_like(flat) for _ in range(self.size)]
         with _missing():
             dist.all_gather(found, flat)
-        return [one.view(sent.dtype).view(sent.shape).to(sent.device) for one in found]
+        return [one.view(already.dtype).view(already.shape).to(already.device) for one in found]
 
     def _carried(self, part: Tensor) -> Tensor:
         return part if self.nccl else part.cpu()
@@ -163,7 +163,7 @@ class World:
             return True
 
 
-ALONE = World()
+ALONE = ProcessGroup()
 
 
 @contextmanager
@@ -186,7 +186,7 @@ def is_first() -> bool:
 
 
 @cache
-def here() -> World:
+def here() -> ProcessGroup:
     """The world that this process is in: that of torchrun, or its own."""
     if not launched():
         return ALONE
@@ -201,7 +201,7 @@ def here() -> World:
             timeout=WAIT,
         )
     atexit.register(dist.destroy_process_group)  # its threads abort a process that ends before them
-    return World(rank, size, nccl, PrefixStore("coterie", store))
+    return ProcessGroup(rank, size, nccl, PrefixStore("coterie", store))
 
 
 def wait_for_all(reason: str | None = None) -> None:

@@ -10,27 +10,27 @@ import torch
 from torch import Tensor
 
 from coterie.backends import evaluation
-from coterie.backends.evaluation import Look, Result
-from coterie.backends.processes import World, here
+from coterie.backends.evaluation import Result, Snapshot
+from coterie.backends.processes import ProcessGroup, here
 from coterie.backends.sharded import Clients, Sharded, Together
 from coterie.data import everyone
 from coterie.data.federation import Federation, Points
 from coterie.engine import storage
 from coterie.engine.compile.policy import Compile, Compiler
-from coterie.engine.model import LOSSES, Loss, Network
+from coterie.engine.model import LOSSES, FunctionalModel, Loss
 from coterie.engine.rows import Build, Rows
 from coterie.errors import CoterieError
 from coterie.prng import gaussian, id_keys, mix
 from coterie.protocol import privacy_accountant
 from coterie.protocol.algorithm import Algorithm
-from coterie.protocol.client_state import Memory
-from coterie.protocol.cohort import Cohort, Moment
-from coterie.protocol.message import Mail, Traffic
+from coterie.protocol.client_state import ClientState
+from coterie.protocol.cohort import Cohort, RoundContext
+from coterie.protocol.message import Messages, Traffic
 from coterie.protocol.privacy import private, warn_of_buffers
-from coterie.protocol.received import Heard, State
+from coterie.protocol.received import Received, State
 from coterie.protocol.selection import invite
 from coterie.protocol.separation import look, separated
-from coterie.protocol.stages import Course, Stage, Stages
+from coterie.protocol.stages import Progress, Stage, Stages
 from coterie.protocol.topology import Server
 
 log = logging.getLogger("coterie")
@@ -40,67 +40,67 @@ PERTURB = 0.1  # how far centers are pushed from one model that starts them all,
 
 def play_round(
     stage: Stage, state: State, clients: Clients, ids: Sequence[str], traffic: Traffic
-) -> tuple[State, Mail]:
+) -> tuple[State, Messages]:
     """One round: the state after it, and the letters that arrived."""
-    algorithm, moment = stage.algorithm, state.moment
-    seed, round = moment.seed, moment.of_run
-    state, sent = invite(stage.participation, algorithm, state, clients.tell, traffic)
+    algorithm, context = stage.algorithm, state.context
+    seed, round = context.seed, context.of_run
+    state, already = invite(stage.participation, algorithm, state, clients.tell, traffic)
     present = everyone.both(state.invited, stage.participation.came(state.keys, seed, round))
     in_time = stage.participation.in_time(state.keys, seed, round)
     reports = None
     asked = algorithm.ask(state)
     if asked is not None:
         asked = asked.only(present)
-        reports = clients.tell(private(algorithm, algorithm.report), asked, moment) if len(asked) else None
+        reports = clients.tell(private(algorithm, algorithm.report), asked, context) if len(asked) else None
     state, offer = algorithm.plan(state, reports)
     offer = offer.only(present)
-    told = finite_only(clients.tell(private(algorithm, algorithm.train), offer, moment))
+    sent = finite_only(clients.tell(private(algorithm, algorithm.train), offer, context))
     if stage.topology.is_server:
-        told = told.only(in_time)
+        sent = sent.only(in_time)
         for down in (asked, offer):
-            traffic.to_clients(down, sent)
-        for up in (reports, told):
+            traffic.to_clients(down, already)
+        for up in (reports, sent):
             traffic.to_server(up)
-        return (algorithm.combine(state, Heard.by_server(told)) if len(told) else state), told
-    if not len(told):
-        return state, told
-    heard = _hear(stage, state, told, present, in_time, ids)
-    _count_between_peers(algorithm, heard, traffic)
-    return algorithm.combine(state, heard), told.only(in_time)
+        return (algorithm.combine(state, Received.by_server(sent)) if len(sent) else state), sent
+    if not len(sent):
+        return state, sent
+    received = _hear(stage, state, sent, present, in_time, ids)
+    _count_between_peers(algorithm, received, traffic)
+    return algorithm.combine(state, received), sent.only(in_time)
 
 
-def finite_only(told: Mail) -> Mail:
+def finite_only(sent: Messages) -> Messages:
     """A letter with a number that is not finite is not heard: its client diverged, and others need not."""
-    good = told.finite()
+    good = sent.finite()
     if bool(good.all()):
-        return told
+        return sent
     log.warning("what diverged clients told is not heard; a smaller training rate may help")
-    return told.take(good.nonzero()[:, 0])
+    return sent.take(good.nonzero()[:, 0])
 
 
 def _hear(
-    stage: Stage, state: State, told: Mail, present: Tensor, in_time: Tensor, ids: Sequence[str]
-) -> Heard:
+    stage: Stage, state: State, sent: Messages, present: Tensor, in_time: Tensor, ids: Sequence[str]
+) -> Received:
     """Peers hear those neighbours that told something in time, and themselves; who is away hears nothing."""
     assert not isinstance(stage.topology, Server)
-    edges = stage.topology.edges(ids, state.moment.seed, state.moment.of_run).to(state.keys.device)
-    listener, speaker = edges
-    arrives = present[listener] & (in_time[speaker] | (listener == speaker))
-    return Heard.by_peers(told, state.n_clients, edges[:, arrives])
+    edges = stage.topology.edges(ids, state.context.seed, state.context.of_run).to(state.keys.device)
+    aggregator, speaker = edges
+    arrives = present[aggregator] & (in_time[speaker] | (aggregator == speaker))
+    return Received.by_peers(sent, state.n_clients, edges[:, arrives])
 
 
-def _count_between_peers(algorithm: Algorithm, heard: Heard, traffic: Traffic) -> None:
-    listener, letter = heard.edges
-    others = heard.mail.clients[letter] != listener
-    needed = algorithm.needed(heard) & others if heard.mail.fields else others
+def _count_between_peers(algorithm: Algorithm, received: Received, traffic: Traffic) -> None:
+    aggregator, letter = received.edges
+    others = received.messages.clients[letter] != aggregator
+    needed = algorithm.needed(received) & others if received.messages.fields else others
 
     def per_letter(edges: Tensor) -> Tensor:
-        return torch.bincount(letter[edges], minlength=len(heard.mail))
+        return torch.bincount(letter[edges], minlength=len(received.messages))
 
-    traffic.between(heard.mail, per_letter(others), per_letter(needed))
+    traffic.between(received.messages, per_letter(others), per_letter(needed))
 
 
-def begin(stage: Stage, centers: Tensor, keys: Tensor, rows: Rows, moment: Moment) -> State:
+def begin(stage: Stage, centers: Tensor, keys: Tensor, rows: Rows, context: RoundContext) -> State:
     """The listeners' state at the start of a stage."""
     at_server = stage.topology.is_server
     invited = everyone.mask(len(keys), keys.device)
@@ -111,13 +111,13 @@ def begin(stage: Stage, centers: Tensor, keys: Tensor, rows: Rows, moment: Momen
         )
         for some in storage.row_blocks(centers):
             centers[some] = common if len(common) == 1 else common[some]
-    return stage.algorithm.begin(State(centers, keys, rows, at_server, moment, invited))
+    return stage.algorithm.begin(State(centers, keys, rows, at_server, context, invited))
 
 
-def first_centers(network: Network, clusters: int, attempt: int = 0) -> Tensor:
+def first_centers(model: FunctionalModel, clusters: int, attempt: int = 0) -> Tensor:
     """Common random centers, (1, cluster, width), other ones for every try."""
     names = [f"center {s}" + (f" of try {attempt}" if attempt else "") for s in range(clusters)]
-    return torch.stack([network.initial(name) for name in names])[None]
+    return torch.stack([model.initial(name) for name in names])[None]
 
 
 def hand_over(
@@ -156,31 +156,31 @@ def perturbed(model: Tensor, clusters: int, rows: Rows, seed: int) -> Tensor:
     return torch.cat([parameters + PERTURB * size * push, tail], -1)
 
 
-def look_around(state: State, clients: Clients, who: Tensor, traffic: Traffic) -> Mail:
+def look_around(state: State, clients: Clients, who: Tensor, traffic: Traffic) -> Messages:
     """What these clients see in the centers. Peers have them; a server sends them all, for not all were offered.
 
     Over a graph these few numbers are to be averaged by gossip; what that costs beside rows is left out.
     """
     offer = state.for_everyone().offer(centers=state.centers).take(who)
-    told = clients.tell(look, offer, state.moment)
+    sent = clients.tell(look, offer, state.context)
     if state.at_server:
         traffic.to_clients(offer)
-        traffic.to_server(told)
-    return told
+        traffic.to_server(sent)
+    return sent
 
 
-def loss_of_try(looked: Mail) -> float:
+def loss_of_try(looked: Messages) -> float:
     """What tries are compared by; a try in which a client sees nothing but nonsense is the worst."""
     return float(looked.loss.nan_to_num(torch.inf).mean())
 
 
 @dataclass(frozen=True)
-class Try:
+class Attempt:
     """How a try ended."""
 
     loss: float
     state: State
-    memory: Memory
+    client_state: ClientState
 
 
 class Simulation:
@@ -199,16 +199,16 @@ class Simulation:
         chunk: int | None = None,
         compile: Compile = "auto",
         tf32: bool = False,
-        world: World | None = None,
+        group: ProcessGroup | None = None,
     ):
         stages.check(len(data))
         privacy_accountant.check(stages)
         self.data, self.stages, self.seed = data, stages, seed
-        self.world = here() if world is None else world
-        self.network = Network(
+        self.group = here() if group is None else group
+        self.model = FunctionalModel(
             build,
             loss or LOSSES[data.task],
-            device=self.world.device(device),
+            device=self.group.device(device),
             dtype=dtype,
             seed=seed,
             chunk=chunk,
@@ -216,22 +216,22 @@ class Simulation:
             augment=data.augment,
             tf32=tf32,
         )
-        warn_of_buffers((stage.privacy for stage in stages), self.network.rows)
-        train = data.train.to(self.network.device, dtype)
-        self.network.probe(train.x[train.at[:4]], train.y[:4])
+        warn_of_buffers((stage.privacy for stage in stages), self.model.rows)
+        train = data.train.to(self.model.device, dtype)
+        self.model.probe(train.x[train.at[:4]], train.y[:4])
         self._check_outputs(train)
-        self.keys = id_keys(data.ids).to(self.network.device)
+        self.keys = id_keys(data.ids).to(self.model.device)
         self.sizes = train.sizes
-        each = -(-len(data) // self.world.size)  # clients that a process has
-        compiler = Compiler(self.network, compile, train.x, each, int(train.sizes.max()))
-        cohort = Cohort.whole(self.network, stages[0].training, train, self.keys, data.task, seed)
+        each = -(-len(data) // self.group.size)  # clients that a process has
+        compiler = Compiler(self.model, compile, train.x, each, int(train.sizes.max()))
+        cohort = Cohort.whole(self.model, stages[0].training, train, self.keys, data.task, seed)
         cohort = replace(cohort, compiler=compiler)
-        self.clients = Together(cohort) if self.world.size == 1 else Sharded(cohort, self.world)
-        self.test = None if data.test is None else self._own(data.test).to(self.network.device, dtype)
+        self.clients = Together(cohort) if self.group.size == 1 else Sharded(cohort, self.group)
+        self.test = None if data.test is None else self._own(data.test).to(self.model.device, dtype)
         self.traffic = Traffic()
-        self.course = Course(stages)
-        self.best: Try | None = None  # of the tries of this stage that are over
-        self.state = self._enter(first_centers(self.network, stages[0].algorithm.clusters()))
+        self.progress = Progress(stages)
+        self.best: Attempt | None = None  # of the tries of this stage that are over
+        self.state = self._enter(first_centers(self.model, stages[0].algorithm.clusters()))
 
     def _own(self, points: Points) -> Points:
         """Those of the clients that this process computes."""
@@ -239,10 +239,10 @@ class Simulation:
 
     def _check_outputs(self, train: Points) -> None:
         """Has the model an output for every label?"""
-        if self.data.task == "regression" or self.network.loss is not LOSSES[self.data.task]:
+        if self.data.task == "regression" or self.model.loss is not LOSSES[self.data.task]:
             return
-        row = self.network.initial("client")
-        width = self.network.outputs(row, train.x[train.at[:1]]).shape[-1]
+        row = self.model.initial("client")
+        width = self.model.outputs(row, train.x[train.at[:1]]).shape[-1]
         if width < self.data.n_outputs:
             raise CoterieError(
                 f"the model puts out {width} numbers for a point, but labels go up to {self.data.n_outputs - 1}; it "
@@ -256,45 +256,45 @@ class Simulation:
             cohort,
             training=self.stage.training,
             privacy=self.stage.privacy,
-            memory=Memory(len(cohort)),
+            client_state=ClientState(len(cohort)),
         )
-        return begin(self.stage, centers, self.keys, self.network.rows, self.course.moment(self.seed))
+        return begin(self.stage, centers, self.keys, self.model.rows, self.progress.context(self.seed))
 
     @property
     def stage(self) -> Stage:
-        return self.course.now
+        return self.progress.now
 
     @property
     def done(self) -> bool:
-        return self.course.done
+        return self.progress.done
 
-    def step(self) -> Mail:
+    def step(self) -> Messages:
         """Play one round; what was told in it."""
-        if self.course.over:
+        if self.progress.over:
             self._go_on()
-        self.course.round += 1
-        state = replace(self.state, moment=self.course.moment(self.seed))
-        self.state, told = play_round(self.stage, state, self.clients, self.data.ids, self.traffic)
+        self.progress.round += 1
+        state = replace(self.state, context=self.progress.context(self.seed))
+        self.state, sent = play_round(self.stage, state, self.clients, self.data.ids, self.traffic)
         if self.stage.until == "separated":
-            looked = look_around(self.state, self.clients, told.clients, self.traffic)
-            self.course.ended = self.world.by_first(lambda: separated(looked))
-            if self.course.ended and self.course.round < self.stage.rounds:
+            looked = look_around(self.state, self.clients, sent.clients, self.traffic)
+            self.progress.ended = self.group.once(lambda: separated(looked))
+            if self.progress.ended and self.progress.round < self.stage.rounds:
                 said = "the centers have come apart: the stage ends after %d of at most %d rounds"
-                log.info(said, self.course.round, self.stage.rounds)
-        if self.course.over and self.stage.n_init > 1:
+                log.info(said, self.progress.round, self.stage.rounds)
+        if self.progress.over and self.stage.n_init > 1:
             self._compare_tries()
-            return Mail(told.clients, {})  # what was told need not be of the try that goes on
-        return told
+            return Messages(sent.clients, {})  # what was told need not be of the try that goes on
+        return sent
 
     def _go_on(self) -> None:
         """To the next try from other random centers, or to the next stage from the present ones."""
         before, state = self.stage, self.state
-        self.course.go_on()
-        attempt = self.course.attempt
+        self.progress.go_on()
+        attempt = self.progress.attempt
         if attempt:
-            centers = first_centers(self.network, self.stage.algorithm.clusters(), attempt)
+            centers = first_centers(self.model, self.stage.algorithm.clusters(), attempt)
         else:
-            rows, n = self.network.rows, len(self.data)
+            rows, n = self.model.rows, len(self.data)
             centers = hand_over(before, self.stage, state.centers, rows, n, self.seed, self.traffic)
         self.state = self._enter(centers)
 
@@ -302,42 +302,42 @@ class Simulation:
         """Keep the best try so far; at the end of the last one, go on as if it had been the only one."""
         who = everyone.positions(len(self.data), self.keys.device)
         looked = look_around(self.state, self.clients, who, self.traffic)
-        loss = self.world.by_first(lambda: loss_of_try(looked))
+        loss = self.group.once(lambda: loss_of_try(looked))
         if self.best is None or loss < self.best.loss:
-            self.best = Try(loss, self.state, self.clients.cohort.memory)
-        if self.course.last_attempt:
-            self.state = replace(self.best.state, moment=self.state.moment)
-            self.clients.cohort = replace(self.clients.cohort, memory=self.best.memory)
+            self.best = Attempt(loss, self.state, self.clients.cohort.client_state)
+        if self.progress.last_attempt:
+            self.state = replace(self.best.state, context=self.state.context)
+            self.clients.cohort = replace(self.clients.cohort, client_state=self.best.client_state)
             self.best = None
 
     # looking at it
 
-    def training_loss(self, told: Mail) -> float:
+    def training_loss(self, sent: Messages) -> float:
         """The mean loss that those heard saw while training, infinite if one of them diverged.
 
         Looked up in the clients' memory, as only a simulation can: it is no part of what is told.
         """
-        if not len(told):
+        if not len(sent):
             return float("nan")
         cohort = self.clients.cohort
-        unknown = torch.full((len(cohort),), torch.nan, dtype=self.network.dtype, device=self.network.device)
+        unknown = torch.full((len(cohort),), torch.nan, dtype=self.model.dtype, device=self.model.device)
         loss = self.clients.of_all(cohort.recall("loss", unknown))
-        return float(loss[told.clients].nanmean())
+        return float(loss[sent.clients].nanmean())
 
-    def look(self) -> Look:
+    def look(self) -> Snapshot:
         """How things stand."""
         return evaluation.look(self)
 
     def result(self, final: bool = False) -> Result:
         """The same, with the models of the clients that this process computes; `final`: after the last phase."""
         if final:
-            self.say_farewell()
+            self.count_final_offer()
         return evaluation.result(self, final)
 
-    def say_farewell(self) -> None:
+    def count_final_offer(self) -> None:
         """Count what a server sends when clients are to make their last models."""
         if self.stage.topology.is_server:
-            self.traffic.to_clients(self.stage.algorithm.farewell(self.state.for_everyone()))
+            self.traffic.to_clients(self.stage.algorithm.final_offer(self.state.for_everyone()))
 
     def whole(self, result: Result) -> Result:
         """With the personal models of all clients."""
@@ -349,13 +349,13 @@ class Simulation:
 
     def save(self) -> tuple[dict[str, Tensor], dict[str, int]]:
         """All that the rounds to come depend on."""
-        everyones = self.clients.memory_of_all
-        tensors = {"clients": self.keys, **_packed(self.state, everyones(self.clients.cohort.memory))}
+        everyones = self.clients.client_state_of_all
+        tensors = {"clients": self.keys, **_packed(self.state, everyones(self.clients.cohort.client_state))}
         if self.best is not None:
-            packed = _packed(self.best.state, everyones(self.best.memory))
+            packed = _packed(self.best.state, everyones(self.best.client_state))
             tensors.update({f"best.{name}": t for name, t in packed.items()})
             tensors["best.loss"] = torch.tensor(self.best.loss, dtype=torch.float64)
-        return tensors, {**self.course.numbers(), **self.traffic.named()}
+        return tensors, {**self.progress.numbers(), **self.traffic.named()}
 
     def load(self, tensors: dict[str, Tensor], numbers: dict[str, int]) -> None:
         """Go on from what was saved, by clients that may be listed in another order now."""
@@ -363,17 +363,17 @@ class Simulation:
         if saved.keys() != set(self.keys.tolist()):
             raise CoterieError("the run that was saved had other clients; it can be resumed with those alone")
         order = torch.tensor([saved[key] for key in self.keys.tolist()])
-        self.course.set(numbers)
+        self.progress.set(numbers)
         if "best.centers" in tensors:
             best = {n.removeprefix("best."): t for n, t in tensors.items() if n.startswith("best.")}
             state = self._unpack(best, order)
-            self.best = Try(float(best["loss"]), state, self.clients.cohort.memory)
+            self.best = Attempt(float(best["loss"]), state, self.clients.cohort.client_state)
         self.state = self._unpack(tensors, order)
         self.traffic = Traffic(**{n: numbers[n] for n in self.traffic.named()})
 
     def _unpack(self, tensors: dict[str, Tensor], order: Tensor) -> State:
         """The state that was packed; the memory becomes the cohort's."""
-        device = self.network.device
+        device = self.model.device
 
         def part(prefix: str, of: Tensor = order) -> dict[str, Tensor]:
             mine = {n: t for n, t in tensors.items() if n.startswith(prefix)}
@@ -384,16 +384,16 @@ class Simulation:
         fields = {n: t.to(device) for n, t in part("state.").items()}
         state = replace(self._enter(centers.to(device)), fields=fields)
         own = order[self.clients.own.cpu()] if isinstance(self.clients, Sharded) else order
-        memory, known = self.clients.cohort.memory, part("known.", own)
+        client_state, known = self.clients.cohort.client_state, part("known.", own)
         for name, value in part("memory.", own).items():
-            memory.set(name, value, known[name], device)
+            client_state.set(name, value, known[name], device)
         return state
 
 
-def _packed(state: State, memory: Memory) -> dict[str, Tensor]:
+def _packed(state: State, client_state: ClientState) -> dict[str, Tensor]:
     return {
         "centers": state.centers,
         **{f"state.{n}": t for n, t in state.fields.items()},
-        **{f"memory.{n}": t for n, t in memory.values.items()},
-        **{f"known.{n}": t for n, t in memory.known.items()},
+        **{f"memory.{n}": t for n, t in client_state.values.items()},
+        **{f"known.{n}": t for n, t in client_state.known.items()},
     }

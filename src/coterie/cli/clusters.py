@@ -15,16 +15,16 @@ from coterie.experiment.methods import Method
 from coterie.model_selection.choice import Choice
 from coterie.report import plots, tables
 from coterie.report.progress import Watcher
-from coterie.runs.folder import Store, make_folder, write_whole
+from coterie.runs.folder import RunFolder, make_folder, write_whole
 from coterie.runs.recorder import Watch
 from coterie.runs.result import Record
 
 log = logging.getLogger("coterie")
 
 
-def place(experiment: Experiment, folder: Path, method: Method) -> Store:
+def place(experiment: Experiment, folder: Path, method: Method) -> RunFolder:
     """One method is kept in the run's folder itself, several are kept below it."""
-    return Store(folder / method.label if experiment.several else folder)
+    return RunFolder(folder / method.label if experiment.several else folder)
 
 
 def settle(prepared: Prepared, folder: Path, watcher: Watcher) -> Prepared:
@@ -40,7 +40,7 @@ def settle(prepared: Prepared, folder: Path, watcher: Watcher) -> Prepared:
             method = method.with_clusters(choice.n_clusters)
         methods.append(method)
     settled = replace(asked, methods=tuple(methods))
-    here().by_first(lambda: _write(settled, folder))
+    here().once(lambda: _write(settled, folder))
     return replace(prepared, experiment=settled)
 
 

@@ -33,12 +33,12 @@ from coterie.experiment.schema import Section, choose, saying
 from coterie.model_selection import tried
 from coterie.model_selection.choice import forget
 from coterie.model_selection.search import check_clustered, is_clustered
-from coterie.protocol.stages import Course
+from coterie.protocol.stages import Progress
 from coterie.report import tables
 from coterie.report.compare import find, lines, measured
 from coterie.report.progress import Watcher
 from coterie.runs import onboarding
-from coterie.runs.folder import Store, make_folder, write_whole
+from coterie.runs.folder import RunFolder, make_folder, write_whole
 
 app = typer.Typer(
     help="Clustered and personalised federated learning.",
@@ -149,7 +149,7 @@ def run(
     asked = here().agree(lambda: load(experiment, set_ or (), seed))
     folder = out or Path("runs") / f"{asked.name}-{asked.seed}"
     prepared, text = here().agree(lambda: (asked.prepare(), asked.resolved()))
-    here().by_first(lambda: _begin(asked, folder, again, text))
+    here().once(lambda: _begin(asked, folder, again, text))
     return _play(prepared, folder)
 
 
@@ -160,16 +160,16 @@ def resume(
 ) -> int:
     """Go on with a run that was interrupted, from its last checkpoint."""
     use(data_dir)
-    if not Store(folder).experiment.is_file():
+    if not RunFolder(folder).experiment.is_file():
         raise CoterieError(
             f"{folder} holds no experiment.toml; allowed is the folder of a run that was begun"
         )
     _refuse_from_python(folder, "go on there with coterie.run(..., out=..., resume=True)")
-    return _play(here().agree(load(Store(folder).experiment).prepare), folder)
+    return _play(here().agree(load(RunFolder(folder).experiment).prepare), folder)
 
 
 def _refuse_from_python(folder: Path, instead: str) -> None:
-    path = Store(folder).experiment
+    path = RunFolder(folder).experiment
     if path.is_file() and toml.read(path.read_text(encoding="utf-8"), str(folder)).get("made"):
         raise CoterieError(f"{folder} was made in Python; {instead}")
 
@@ -204,7 +204,7 @@ def choose_clusters(
     folder = out or Path("runs") / f"{asked.name}-{asked.seed}-clusters"
     prepared = asked.prepare()
     stores = [place(asked, folder, method) for method in methods]
-    if Store(folder).taken or any(store.taken for store in stores):
+    if RunFolder(folder).taken or any(store.taken for store in stores):
         raise CoterieError(f"--out is '{folder}', which holds a run; allowed is another folder")
     for store in stores if again else ():
         forget(store.folder)
@@ -298,7 +298,7 @@ def onboard(
     if out is not None and (out / "onboarded.json").exists():
         raise CoterieError(f"--out is '{out}', which already holds a client; allowed is another folder")
     _refuse_from_python(run, "take clients in there with coterie.load(folder, model, ...).onboard(x, y)")
-    finished, settings = load_run(run), load(Store(run).experiment).data
+    finished, settings = load_run(run), load(RunFolder(run).experiment).data
     target = settings.get("target", "y") if target is None else target
     columns = Columns(target, settings.get("split", "split"), tokens=finished.task == "next-character")
     found = finished.take_in(onboarding.read_client(finished, data, columns))
@@ -335,14 +335,14 @@ def _begin(asked: Experiment, folder: Path, again: bool, text: str) -> None:
 
 def _make_room(experiment: Experiment, folder: Path, again: bool) -> None:
     """Refuse a folder that holds a run, or forget that run."""
-    stores = [Store(folder), *(place(experiment, folder, method) for method in experiment.methods)]
+    stores = [RunFolder(folder), *(place(experiment, folder, method) for method in experiment.methods)]
     taken = [store for store in stores if store.taken or tried.any_in(store.folder)]
     if taken and not again:
         raise CoterieError(
             f"--out is '{folder}', which already holds a run; allowed is another folder, --again to start over, "
             f"or `coterie resume {folder}`"
         )
-    old = [Store(folder / label) for label in _labels_of(folder)]
+    old = [RunFolder(folder / label) for label in _labels_of(folder)]
     for store in (*old, *reversed(taken)):
         forget(store.folder)
         store.clear()
@@ -360,7 +360,7 @@ def _labels_of(folder: Path) -> list[str]:
 # playing
 
 
-def _how_far(store: Store) -> tuple[bool, bool]:
+def _how_far(store: RunFolder) -> tuple[bool, bool]:
     """Is the run finished, or begun?"""
     return store.finished, store.experiment.exists()
 
@@ -374,9 +374,9 @@ def _play(prepared: Prepared, folder: Path) -> int:
             experiment = prepared.experiment
             for method in experiment.methods:
                 store = place(experiment, folder, method)
-                finished, begun = here().by_first(partial(_how_far, store))
+                finished, begun = here().once(partial(_how_far, store))
                 if not finished:
-                    watch = watcher.method(method.label, Course(method.stages).planned)
+                    watch = watcher.method(method.label, Progress(method.stages).planned)
                     prepared.play(method, store.folder, resume=begun, watch=watch)
     except KeyboardInterrupt as stopped:
         raise Interrupted(f"interrupted; go on with `coterie resume {folder}`") from stopped

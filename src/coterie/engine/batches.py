@@ -60,7 +60,7 @@ def table_bytes(training: Training, batch: int, most_points: int) -> int:
 
 
 @dataclass(frozen=True)
-class Deck:
+class EpochPlan:
     """What batches of some problems are drawn from, and all of them that does not hang on chance."""
 
     table: Tensor  # (problem, place) the number of a point
@@ -74,7 +74,7 @@ class Deck:
     @staticmethod
     def of(
         batch: int, dtype: torch.dtype, table: Tensor, here: Tensor, per_epoch: Tensor, steps: Tensor
-    ) -> Deck:
+    ) -> EpochPlan:
         each = per_epoch.clamp(min=1)
         place = torch.arange(1, here.shape[1] + 1, device=here.device)
         last = (here.any(0) * place).max().clamp(min=1)  # behind it nobody has a point
@@ -90,22 +90,22 @@ class Deck:
         begin = (epoch * len(each) + row) * longest + first
         number = (begin[:, :, None] + beside).clamp_(max=epochs * here.numel() - 1)
         share = mask / left.clamp(1, batch)[:, :, None]
-        return Deck(table, here, steps, epochs, number, mask, share)
+        return EpochPlan(table, here, steps, epochs, number, mask, share)
 
 
 def decks(
     training: Training, batch: int, dtype: torch.dtype, per_epoch: Tensor, table: Tensor, here: Tensor
-) -> list[Deck]:
+) -> list[EpochPlan]:
     """Of problems whose points are `table` (problem, place), where `here`; neighbours that are alike together."""
     here, steps = here & (per_epoch > 0)[:, None], steps_of(training, per_epoch)
     if training.epochs is not None:
-        return [Deck.of(batch, dtype, table, here, per_epoch, steps)]
+        return [EpochPlan.of(batch, dtype, table, here, per_epoch, steps)]
     bands = _bands(steps, per_epoch)
     tables = (torch.split(t, bands) for t in (table, here, per_epoch, steps))
-    return [Deck.of(batch, dtype, *some) for some in zip(*tables, strict=True)]
+    return [EpochPlan.of(batch, dtype, *some) for some in zip(*tables, strict=True)]
 
 
-def draw(shuffle: bool, these: list[Deck], key: Tensor, weight: Tensor | None) -> Schedule:
+def draw(shuffle: bool, these: list[EpochPlan], key: Tensor, weight: Tensor | None) -> Schedule:
     """All batches of the problems with these keys, whose points have weights (problem, place), or count alike."""
     sizes = [len(deck.steps) for deck in these]
     weights = [None] * len(these) if weight is None else torch.split(weight, sizes)
@@ -142,7 +142,7 @@ def _joined(parts: list[Schedule]) -> Schedule:
     )
 
 
-def _drawn(shuffle: bool, deck: Deck, key: Tensor, weight: Tensor | None) -> Schedule:
+def _drawn(shuffle: bool, deck: EpochPlan, key: Tensor, weight: Tensor | None) -> Schedule:
     """It asks the host nothing, so that on a GPU it can be recorded."""
     problems, longest = deck.here.shape
     begin = torch.arange(0, problems * longest, longest, device=key.device)[:, None]

@@ -49,7 +49,7 @@ Named = dict[str, Tensor]  # tensors of a module
 Step = tuple[Tensor, Tensor, Tensor]
 
 
-class Network:
+class FunctionalModel:
     """One model shape, one loss, one device."""
 
     def __init__(
@@ -279,7 +279,7 @@ class Network:
             return False
         x, y = (t.double() if t.is_floating_point() else t for t in (x, y))
         try:
-            exact = Network(self.build, self.loss, dtype=torch.float64, **self._settings)
+            exact = FunctionalModel(self.build, self.loss, dtype=torch.float64, **self._settings)
             return exact._why_not_together(x, y) is None
         except Exception:  # a model, a loss or a device that knows single precision alone
             return False

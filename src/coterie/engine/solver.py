@@ -18,9 +18,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from coterie.data.federation import Points
-from coterie.engine.batches import Deck, Schedule, batches_of, decks, draw, padded, steps_of, table_bytes
+from coterie.engine.batches import EpochPlan, Schedule, batches_of, decks, draw, padded, steps_of, table_bytes
 from coterie.engine.compile.cuda_graph import Recorded
-from coterie.engine.model import Network
+from coterie.engine.model import FunctionalModel
 from coterie.engine.training import Training, update
 from coterie.prng import mix
 
@@ -80,7 +80,7 @@ class Solution:
 
 
 def solve(
-    network: Network,
+    model: FunctionalModel,
     training: Training,
     rate: float,
     points: Points,
@@ -92,7 +92,7 @@ def solve(
 
     With a compiler, `rounds` says how often the like is still to come, so that it can weigh the work ahead.
     """
-    plan = _plan(network, training, points, problems)
+    plan = _plan(model, training, points, problems)
     compiled = None
     if compiler is not None:
         pulled = problems.pull is not None
@@ -103,9 +103,9 @@ def solve(
         if compiled is not None:
             return _run_compiled(compiled, training, points, problems, plan, at, rate_now)
         mine, counts = problems.take(at), plan.counts[at]
-        return _Chunk(network, training, points, mine, counts, plan.batch).run(rate_now)
+        return _Chunk(model, training, points, mine, counts, plan.batch).run(rate_now)
 
-    size = chunk_size(network, training, plan.most) if compiled is None else compiled.lanes
+    size = chunk_size(model, training, plan.most) if compiled is None else compiled.lanes
     if plan.alike and 0 < len(plan.counts) <= size:
         return solved(plan.longest_first)
     rows = torch.empty_like(problems.start, memory_format=torch.contiguous_format)
@@ -133,19 +133,19 @@ class _Plan:
     steps: list[int]  # longest first
 
 
-def _plan(network: Network, training: Training, points: Points, problems: Problems) -> _Plan:
+def _plan(model: FunctionalModel, training: Training, points: Points, problems: Problems) -> _Plan:
     def made() -> _Plan:
         counts = _counts(points, problems)
         most, least = torch.stack([counts.max(), counts.min()]).tolist() if len(counts) else (1, 1)
         alike, most = least == most, max(1, most)
         batch = min(training.batch_size or most, most)
         longest_first = torch.argsort(counts, descending=True, stable=True)
-        steps = steps_of(training, batches_of(counts, batch, network.needs_two))
+        steps = steps_of(training, batches_of(counts, batch, model.needs_two))
         return _Plan(counts, most, alike, batch, longest_first, steps[longest_first].tolist())
 
     if not problems.of_all or problems.exists is not None:
         return made()
-    return points.remembered("plan", (*_drawn_by(training), network.needs_two, problems.lanes), made)
+    return points.remembered("plan", (*_drawn_by(training), model.needs_two, problems.lanes), made)
 
 
 def _drawn_by(training: Training) -> tuple[Hashable, ...]:
@@ -163,16 +163,16 @@ def _run_compiled(
     rate: Tensor,
 ) -> Solution:
     """Some problems, in as many lanes as there are; a lane without a problem has one that takes no steps."""
-    network, empty = compiled.network, compiled.lanes - len(at)
+    model, empty = compiled.model, compiled.lanes - len(at)
     whole = len(at) == len(plan.counts)
     if whole and plan.alike and not empty:
         mine, counts = problems, plan.counts
     else:
         mine = problems.take(torch.cat([at, at[:1].expand(empty)]))
         counts = functional.pad(plan.counts[at], (0, empty))
-    chunk = _Chunk(network, training, points, mine, counts, compiled.batch, whole and problems.like_last_time)
+    chunk = _Chunk(model, training, points, mine, counts, compiled.batch, whole and problems.like_last_time)
     schedule = chunk.schedule
-    compiled.load(mine.start, mine.kept or fresh_memory(training, network.rows.split(mine.start)[0]), mine)
+    compiled.load(mine.start, mine.kept or fresh_memory(training, model.rows.split(mine.start)[0]), mine)
     compiled.run(schedule, points, mine.key, rate)
     rows, kept, total = compiled.unload()
     loss = mean_loss(total, schedule.steps)
@@ -181,14 +181,14 @@ def _run_compiled(
     )
 
 
-def chunk_size(network: Network, training: Training, most_points: int) -> int:
+def chunk_size(model: FunctionalModel, training: Training, most_points: int) -> int:
     """How many problems may be in memory at once."""
-    if network.chunk is not None:
-        return network.chunk
+    if model.chunk is not None:
+        return model.chunk
     batch = min(training.batch_size or most_points, most_points)
-    numbers = (6 + len(training.slots())) * network.rows.width + 4 * batch * network.training_activations
-    each = numbers * torch.finfo(network.dtype).bits // 8 + table_bytes(training, batch, most_points)
-    return max(1, network.memory_budget() // each)
+    numbers = (6 + len(training.slots())) * model.rows.width + 4 * batch * model.training_activations
+    each = numbers * torch.finfo(model.dtype).bits // 8 + table_bytes(training, batch, most_points)
+    return max(1, model.memory_budget() // each)
 
 
 def _counts(points: Points, problems: Problems) -> Tensor:
@@ -206,7 +206,7 @@ class _Chunk:
 
     def __init__(
         self,
-        network: Network,
+        model: FunctionalModel,
         training: Training,
         points: Points,
         problems: Problems,
@@ -214,13 +214,13 @@ class _Chunk:
         batch: int,
         again: bool = False,  # will problems be drawn from just these points the next time too?
     ):
-        self.network, self.training, self.points, self.problems = network, training, points, problems
+        self.model, self.training, self.points, self.problems = model, training, points, problems
         self.counts, self.batch = counts, batch
         self.schedule = self._remembered() if again else self._drawn()
 
     def _remembered(self) -> Schedule:
         """With the same points as before only the order of a client's is drawn anew."""
-        training, batch, dtype = self.training, self.batch, self.network.dtype
+        training, batch, dtype = self.training, self.batch, self.model.dtype
         key, lanes = self.problems.key, self.problems.lanes
 
         def drawing() -> Recorded[Schedule]:
@@ -228,7 +228,7 @@ class _Chunk:
             # not of self, which has the clients' rows
             return Recorded(lambda key: draw(training.shuffle, these, key, None))
 
-        which = (*_drawn_by(training), batch, self.network.needs_two, dtype, lanes, len(key))
+        which = (*_drawn_by(training), batch, self.model.needs_two, dtype, lanes, len(key))
         return self.points.remembered("drawing", which, drawing)(key)
 
     def _drawn(self) -> Schedule:
@@ -243,15 +243,15 @@ class _Chunk:
             here = here & self.problems.exists[table, self.problems.lane[:, None]]
         return table, here
 
-    def _decks(self, table: Tensor, here: Tensor) -> list[Deck]:
-        per_epoch = batches_of(self.counts, self.batch, self.network.needs_two)
-        return decks(self.training, self.batch, self.network.dtype, per_epoch, table, here)
+    def _decks(self, table: Tensor, here: Tensor) -> list[EpochPlan]:
+        per_epoch = batches_of(self.counts, self.batch, self.model.needs_two)
+        return decks(self.training, self.batch, self.model.dtype, per_epoch, table, here)
 
     def _weights(self, table: Tensor, here: Tensor) -> Tensor | None:
         """(problem, place) a_i over its mean, 0 where there is no point; None: all alike."""
         if self.problems.weight is None:
             return None
-        there = here.to(self.network.dtype)
+        there = here.to(self.model.dtype)
         weight = self.problems.weight[table, self.problems.lane[:, None]].to(there.dtype) * there
         if not self.problems.normalise:
             return weight
@@ -259,8 +259,8 @@ class _Chunk:
         return torch.where(mean > 0, weight / mean.clamp(min=torch.finfo(there.dtype).tiny), 0)
 
     def run(self, rate: Tensor) -> Solution:
-        network, training, problems, schedule = self.network, self.training, self.problems, self.schedule
-        n = network.rows.n_parameters
+        model, training, problems, schedule = self.model, self.training, self.problems, self.schedule
+        n = model.rows.n_parameters
         rows = problems.start.clone()
         kept = problems.kept or fresh_memory(training, rows[:, :n])
         total = rows.new_zeros(len(rows))
@@ -269,7 +269,7 @@ class _Chunk:
             x, y = self.points.inputs(at), self.points.y[at]
             weight, mask = schedule.weight[step, :active], schedule.mask[step, :active]
             key = mix(problems.key[:active], "step", step)
-            gradient, value, tail = network.gradients(rows[:active], x, y, weight, mask, key)
+            gradient, value, tail = model.gradients(rows[:active], x, y, weight, mask, key)
             total[:active] += value
             parameters = rows[:active, :n]
             if problems.pull is not None and problems.anchor is not None:

@@ -129,12 +129,12 @@ class Choice:
         table.writeheader()
         table.writerows(asdict(line) for line in self.lines)
         write_whole(folder / CSV, text.getvalue().encode())
-        told = {
+        sent = {
             "n_clusters": self.n_clusters,
             "why": self.why(),
             "tried": [_plain(one) for one in self.lines],
         }
-        write_whole(folder / JSON, (json.dumps(told, indent=1) + "\n").encode())
+        write_whole(folder / JSON, (json.dumps(sent, indent=1) + "\n").encode())
 
 
 def forget(folder: Path) -> None:

@@ -32,7 +32,7 @@ from coterie.model_selection.choice import Choice, Choosing
 from coterie.model_selection.tried import Tried, file_of
 from coterie.prng import id_keys, mix, uniform
 from coterie.protocol.algorithm import Algorithm
-from coterie.protocol.message import Mail
+from coterie.protocol.message import Messages
 from coterie.protocol.participation import Participation
 from coterie.protocol.stages import Stage, Stages
 from coterie.protocol.topology import Topology
@@ -94,7 +94,7 @@ def choose_clusters(
     choice = Choice.among(tried, choosing.gain)
     if out is not None:
         folder = Path(out)
-        here().by_first(lambda: choice.save(folder))
+        here().once(lambda: choice.save(folder))
     return choice
 
 
@@ -153,8 +153,8 @@ def client_losses(simulation: Simulation, points: Points | None = None) -> Tenso
     likelihood of FedEM, the importance u having been found on the points trained on.
     """
     algorithm = simulation.stage.algorithm
-    cohort = simulation.clients.cohort.when(simulation.state.moment)
-    offer = simulation.clients.mine(algorithm.farewell(simulation.state.for_everyone()))
+    cohort = simulation.clients.cohort.when(simulation.state.context)
+    offer = simulation.clients.mine(algorithm.final_offer(simulation.state.for_everyone()))
     if not algorithm.soft:
         return simulation.clients.of_all(cohort.score(algorithm.personal(cohort, offer), points).loss)
     share = smoothed(algorithm.importance(cohort, offer), cohort.sizes)
@@ -179,7 +179,7 @@ def _best_start(
     simulation = start(0)
     text = f"{starts}\n{described(simulation)}\n{experiment}"
     asked = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
-    known = None if kept is None else here().by_first(lambda: _known(kept, asked))
+    known = None if kept is None else here().once(lambda: _known(kept, asked))
     if known is not None:
         return known
     scored = []
@@ -190,7 +190,7 @@ def _best_start(
     best = min(scored, key=lambda one: fmean(one.losses))
     best = replace(best, megabytes=sum(one.megabytes for one in scored))
     if kept is not None:
-        here().by_first(lambda: best.save(kept, asked))
+        here().once(lambda: best.save(kept, asked))
     return best
 
 
@@ -199,12 +199,14 @@ def _known(kept: Path, asked: str) -> Tried | None:
 
 
 def _play(simulation: Simulation, number: int, starts: int, watch: Watch | None) -> None:
-    clusters, rounds = simulation.stages[-1].algorithm.clusters(), simulation.course.planned
+    clusters, rounds = simulation.stages[-1].algorithm.clusters(), simulation.progress.planned
     while not simulation.done:
-        told = simulation.step()
+        sent = simulation.step()
         if watch is not None:
-            left = simulation.course.planned - simulation.course.played  # a stage may end ahead of its rounds
-            loss = simulation.training_loss(told)
+            left = (
+                simulation.progress.planned - simulation.progress.played
+            )  # a stage may end ahead of its rounds
+            loss = simulation.training_loss(sent)
             round = (number + 1) * rounds - left - 1
             record: Record = {"round": round, "loss": None if math.isnan(loss) else loss}
             watch(clusters, record, starts * rounds)
@@ -214,14 +216,14 @@ def _scored(simulation: Simulation) -> Tried:
     """What clients tell: a loss on the points held out, and one on those trained on."""
     assert simulation.data.test is not None
     if simulation.stage.topology.is_server:
-        simulation.traffic.to_clients(simulation.stage.algorithm.farewell(simulation.state.for_everyone()))
+        simulation.traffic.to_clients(simulation.stage.algorithm.final_offer(simulation.state.for_everyone()))
     held_out, training = client_losses(simulation, simulation.test), client_losses(simulation)
     everyone = torch.arange(len(simulation.data))
-    simulation.traffic.to_server(Mail(everyone, {"held_out": held_out, "training": training}))
+    simulation.traffic.to_server(Messages(everyone, {"held_out": held_out, "training": training}))
     held_out = torch.where(held_out.isnan(), torch.inf, held_out)
     losses = [float(held_out[i]) for i in _by_id(simulation.data) if simulation.data.test.sizes[i]]
     clusters = simulation.stage.algorithm.clusters()
-    parameters = clusters * simulation.network.rows.n_parameters
+    parameters = clusters * simulation.model.rows.n_parameters
     return Tried(
         clusters, tuple(losses), float(training.mean()), parameters, simulation.traffic.total() / 1e6
     )

@@ -24,8 +24,8 @@ from torch import Tensor
 
 from coterie.errors import CoterieError, require
 from coterie.protocol.cohort import Cohort, Personal
-from coterie.protocol.message import Fields, Mail
-from coterie.protocol.received import Heard, State
+from coterie.protocol.message import Fields, Messages
+from coterie.protocol.received import Received, State
 from coterie.protocol.topology import Topology
 from coterie.validation import Checked
 
@@ -67,20 +67,20 @@ class Algorithm(Checked):
         """What the listener knows at first, besides centers."""
         return state
 
-    def ask(self, state: State) -> Mail | None:
+    def ask(self, state: State) -> Messages | None:
         return None
 
-    def plan(self, state: State, reports: Mail | None) -> tuple[State, Mail]:
+    def plan(self, state: State, reports: Messages | None) -> tuple[State, Messages]:
         return state, state.offer(centers=state.centers)
 
-    def combine(self, state: State, heard: Heard) -> State:
+    def combine(self, state: State, received: Received) -> State:
         raise NotImplementedError
 
-    def needed(self, heard: Heard) -> Tensor:
+    def needed(self, received: Received) -> Tensor:
         """(edge,) must the speaker's row go to this listener? Counts bytes sent from point to point."""
-        return torch.ones_like(heard.edges[0], dtype=torch.bool)
+        return torch.ones_like(received.edges[0], dtype=torch.bool)
 
-    def farewell(self, state: State) -> Mail:
+    def final_offer(self, state: State) -> Messages:
         """What clients are sent when they are to make their personal models."""
         return state.offer(centers=state.centers)
 
@@ -90,27 +90,27 @@ class Algorithm(Checked):
         """How often a client tells each field in so many rounds; what it only sends back does not count."""
         return {"row": rounds, "size": rounds}
 
-    def received(self, offer: Mail, told: Fields) -> Tensor:
+    def trained_from(self, offer: Messages, sent: Fields) -> Tensor:
         """What the model told began at, as the listener knows it: shaped as the model, (client, ..., width)."""
         return offer.centers[:, 0]
 
     # at the client
 
-    def report(self, cohort: Cohort, offer: Mail) -> Fields:
+    def report(self, cohort: Cohort, offer: Messages) -> Fields:
         raise NotImplementedError
 
-    def train(self, cohort: Cohort, offer: Mail) -> Fields:
+    def train(self, cohort: Cohort, offer: Messages) -> Fields:
         raise NotImplementedError
 
-    def importance(self, cohort: Cohort, offer: Mail) -> Tensor:
+    def importance(self, cohort: Cohort, offer: Messages) -> Tensor:
         """(client, cluster) the share of a client's points that each center fits best."""
         return cohort.fractions(cohort.nearest(offer.centers), self.clusters())
 
-    def personal(self, cohort: Cohort, offer: Mail) -> Personal:
+    def personal(self, cohort: Cohort, offer: Messages) -> Personal:
         """The model that a client would use now."""
         return Personal.single(offer.centers[:, 0])
 
-    def finish(self, cohort: Cohort, offer: Mail) -> Personal:
+    def finish(self, cohort: Cohort, offer: Messages) -> Personal:
         """The model that a client takes away at the end."""
         return self.personal(cohort, offer)
 
@@ -118,6 +118,6 @@ class Algorithm(Checked):
         """Is the model at the end another than the one in use before?"""
         return type(self).finish is not Algorithm.finish
 
-    def onboard(self, cohort: Cohort, offer: Mail) -> tuple[Tensor, Personal]:
+    def onboard(self, cohort: Cohort, offer: Messages) -> tuple[Tensor, Personal]:
         """Importance and model of clients that come after the end; they are offered the centers and no more."""
         return self.importance(cohort, offer), self.finish(cohort, offer)

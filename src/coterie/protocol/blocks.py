@@ -13,19 +13,19 @@ from torch import Tensor
 
 from coterie.engine import storage
 from coterie.protocol.cohort import Cohort
-from coterie.protocol.message import Fields, Mail
+from coterie.protocol.message import Fields, Messages
 
 
-def parts(cohort: Cohort, offer: Mail) -> Iterator[tuple[slice, Cohort, Mail]]:
+def parts(cohort: Cohort, offer: Messages) -> Iterator[tuple[slice, Cohort, Messages]]:
     """Some of the clients at a time with their letters: few enough for what they are sent and make of it."""
-    row = cohort.network.rows.width * torch.finfo(cohort.network.dtype).bits // 8
-    for some in storage.blocks(len(cohort), offer.letter_bytes + row, cohort.at.device):
+    row = cohort.model.rows.width * torch.finfo(cohort.model.dtype).bits // 8
+    for some in storage.blocks(len(cohort), offer.message_bytes + row, cohort.at.device):
         clients = torch.arange(len(cohort), device=cohort.at.device)[some]
         whole = len(clients) == len(cohort)
         yield some, cohort if whole else cohort.take(clients), offer if whole else offer.take(clients)
 
 
-def told(answer: Callable[[Cohort, Mail], Fields], cohort: Cohort, offer: Mail) -> Fields:
+def sent(answer: Callable[[Cohort, Messages], Fields], cohort: Cohort, offer: Messages) -> Fields:
     """What all of them answer."""
     fields: dict[str, Tensor] = {}
     for some, clients, letters in parts(cohort, offer):

@@ -8,7 +8,7 @@ from torch import Tensor
 from coterie.engine import storage
 
 
-class Memory:
+class ClientState:
     """Named tensors, client axis first. They never cross the wire.
 
     They lie on a shelf: a GPU has of them what this round's cohort recalls, and no more.

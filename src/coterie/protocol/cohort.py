@@ -18,12 +18,12 @@ from torch.nn import functional
 from coterie.data.federation import Points, Task
 from coterie.engine import storage
 from coterie.engine.batches import padded
-from coterie.engine.model import Network
+from coterie.engine.model import FunctionalModel
 from coterie.engine.scores import Scores, score_outputs
 from coterie.engine.solver import Problems, chunk_size, solve
 from coterie.engine.training import Training
 from coterie.prng import gumbel, mix
-from coterie.protocol.client_state import Memory
+from coterie.protocol.client_state import ClientState
 
 if TYPE_CHECKING:
     from coterie.engine.compile.policy import Compiler
@@ -48,7 +48,7 @@ class Personal:
 
 
 @dataclass(frozen=True)
-class Moment:
+class RoundContext:
     """When it is: with the seed, all that randomness and schedules depend on besides the client."""
 
     seed: int
@@ -67,14 +67,14 @@ class Moment:
 class Cohort:
     """Clients side by side, client axis first."""
 
-    network: Network
+    model: FunctionalModel
     training: Training
     points: Points
     keys: Tensor  # (client,) from the clients' ids
-    memory: Memory
+    client_state: ClientState
     at: Tensor  # (client,) where they lie in `memory`
     task: Task
-    moment: Moment
+    context: RoundContext
     privacy: Privacy | None = None  # of what they tell
     compiler: Compiler | None = None  # of their steps
     _lost: list[tuple[Tensor, int, Tensor]] = field(
@@ -83,13 +83,13 @@ class Cohort:
 
     @staticmethod
     def whole(
-        network: Network, training: Training, points: Points, keys: Tensor, task: Task, seed: int
+        model: FunctionalModel, training: Training, points: Points, keys: Tensor, task: Task, seed: int
     ) -> Cohort:
         """All the clients of this machine."""
-        at = torch.arange(len(keys), device=network.device)
-        points = points.to(network.device, network.dtype)
-        keys = keys.to(network.device)
-        return Cohort(network, training, points, keys, Memory(len(keys)), at, task, Moment(seed))
+        at = torch.arange(len(keys), device=model.device)
+        points = points.to(model.device, model.dtype)
+        keys = keys.to(model.device)
+        return Cohort(model, training, points, keys, ClientState(len(keys)), at, task, RoundContext(seed))
 
     def take(self, clients: Tensor) -> Cohort:
         """Some of them; they keep their memory."""
@@ -98,8 +98,8 @@ class Cohort:
             return replace(self)
         return replace(self, points=points, keys=self.keys[clients], at=self.at[clients])
 
-    def when(self, moment: Moment) -> Cohort:
-        return replace(self, moment=moment)
+    def when(self, context: RoundContext) -> Cohort:
+        return replace(self, context=context)
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -112,16 +112,16 @@ class Cohort:
     @property
     def initial(self) -> Tensor:
         """(client, width) the start that every client can make for itself from the seed."""
-        return self.network.initial("client").expand(len(self), -1)
+        return self.model.initial("client").expand(len(self), -1)
 
     def keep(self, name: str, value: Tensor) -> None:
-        self.memory.put(name, self.at, value)
+        self.client_state.put(name, self.at, value)
 
     def recall(self, name: str, otherwise: Tensor) -> Tensor:
-        return self.memory.get(name, self.at, otherwise)
+        return self.client_state.get(name, self.at, otherwise)
 
     def key(self, purpose: str) -> Tensor:
-        m = self.moment
+        m = self.context
         return mix(int(mix(m.seed, m.stage, m.round, purpose)), self.keys)
 
     def draw(self, chance: Tensor, purpose: str = "draw") -> Tensor:
@@ -194,9 +194,9 @@ class Cohort:
             problems.pull = strength.expand(start.shape[:-1]).reshape(-1)
         if training.keep_optimizer:
             problems.kept = self._recall_optimizer(training, problems.start, lanes, slot)
-        now = training.rate_at(self.moment.round, self.moment.rounds)
-        rounds = self.moment.rounds if purpose == "train" else 1  # that the like of this is to be done
-        solution = solve(self.network, training, now, self.points, problems, self.compiler, rounds)
+        now = training.rate_at(self.context.round, self.context.rounds)
+        rounds = self.context.rounds if purpose == "train" else 1  # that the like of this is to be done
+        solution = solve(self.model, training, now, self.points, problems, self.compiler, rounds)
         self.keep("loss", solution.loss.view(len(self), lanes).mean(1))
         if training.keep_optimizer:
             self._keep_optimizer(solution.kept, lanes, slot)
@@ -219,20 +219,19 @@ class Cohort:
         self, training: Training, start: Tensor, lanes: int, slot: Tensor | None
     ) -> dict[str, Tensor]:
         kept = {
-            name: start.new_zeros(len(self), lanes, self.network.rows.n_parameters)
-            for name in training.slots()
+            name: start.new_zeros(len(self), lanes, self.model.rows.n_parameters) for name in training.slots()
         }
         kept["step"] = start.new_zeros(len(self), lanes)
         for name, zero in kept.items():
             for s, part in self._by_slot(slot):
-                zero[part] = self.memory.get(f"optimizer.{name}{s}", self.at[part], zero[part])
+                zero[part] = self.client_state.get(f"optimizer.{name}{s}", self.at[part], zero[part])
         return {name: value.flatten(0, 1) for name, value in kept.items()}
 
     def _keep_optimizer(self, kept: dict[str, Tensor], lanes: int, slot: Tensor | None) -> None:
         for name, value in kept.items():
             value = value.view(len(self), lanes, *value.shape[1:])
             for s, part in self._by_slot(slot):
-                self.memory.put(f"optimizer.{name}{s}", self.at[part], value[part])
+                self.client_state.put(f"optimizer.{name}{s}", self.at[part], value[part])
 
     def _by_slot(self, slot: Tensor | None) -> list[tuple[str, Tensor]]:
         """The clients that use each slot, by the slot's name."""
@@ -247,7 +246,7 @@ class Cohort:
         for known, version, found in self._lost:  # importance and models are made of the same
             if known is centers and version == centers._version:
                 return found
-        columns = [self._evaluate(centers[:, s], self.network.point_losses) for s in range(centers.shape[1])]
+        columns = [self._evaluate(centers[:, s], self.model.point_losses) for s in range(centers.shape[1])]
         self._lost[:] = [(centers, centers._version, torch.stack(columns, 1))]
         return self._lost[0][2]
 
@@ -266,7 +265,7 @@ class Cohort:
 
     def fractions(self, label: Tensor, clusters: int) -> Tensor:
         """(client, cluster) the share of each label among a client's points."""
-        counts = torch.zeros(len(self), clusters, dtype=self.network.dtype, device=label.device)
+        counts = torch.zeros(len(self), clusters, dtype=self.model.dtype, device=label.device)
         counts.index_add_(0, self.points.owner, functional.one_hot(label, clusters).to(counts.dtype))
         return counts / self.sizes[:, None]
 
@@ -276,13 +275,13 @@ class Cohort:
         One client's is as large as its row, so all of them need not be in memory.
         """
         whole = replace(self.training, batch_size=None)
-        at_once = chunk_size(self.network, whole, int(self.sizes.max()))
+        at_once = chunk_size(self.model, whole, int(self.sizes.max()))
         position, keys = torch.arange(len(self), device=self.at.device), self.key("gradient")
         for some in self._blocks(len(self), at_once):
             table, here = padded(self.points, position[some])
-            mask = here.to(self.network.dtype)
+            mask = here.to(self.model.dtype)
             x, y, weight = self.points.inputs(table), self.points.y[table], mask / mask.sum(1, keepdim=True)
-            yield some, self.network.gradients(rows[some], x, y, weight, mask, keys[some])[0]
+            yield some, self.model.gradients(rows[some], x, y, weight, mask, keys[some])[0]
 
     def score(self, personal: Personal, points: Points | None = None) -> Scores:
         """Loss, accuracy and macro-F1 of each client's model, on its own or on given points."""
@@ -290,18 +289,18 @@ class Cohort:
         parts = [
             cohort._evaluate(personal.rows[:, k], cohort._outputs) for k in range(personal.rows.shape[1])
         ]
-        return score_outputs(parts, personal.weights, cohort.points, self.network.loss, self.task)
+        return score_outputs(parts, personal.weights, cohort.points, self.model.loss, self.task)
 
     def _outputs(self, row: Tensor, x: Tensor, _y: Tensor) -> Tensor:
-        return self.network.outputs(row, x)
+        return self.model.outputs(row, x)
 
     def _evaluate(self, rows: Tensor, what: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Tensor:
         """(point, ...) `what` of each client's row (client, width) on its points."""
-        points, network = self.points, self.network
+        points, model = self.points, self.model
         with torch.no_grad():
             if not len(points.at):  # of some clients none may have any
                 return what(rows[0], points.x[points.at], points.y)
-            if network.alone_in_evaluation or not (network.evaluates_together or is_shared(rows)):
+            if model.alone_in_evaluation or not (model.evaluates_together or is_shared(rows)):
                 return self._evaluate_alone(rows, what)
             if is_shared(rows):  # one model for all: every client's points in one row of batches
                 batches = torch.split(
@@ -319,8 +318,8 @@ class Cohort:
 
     def _evaluate_together(self, rows: Tensor, what: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Tensor:
         results = []
-        numbers = 2 * (self.network.rows.width + int(self.sizes.max()) * self.network.activations)
-        at_once = max(1, self.network.memory_budget() // (numbers * self._number_bytes()))
+        numbers = 2 * (self.model.rows.width + int(self.sizes.max()) * self.model.activations)
+        at_once = max(1, self.model.memory_budget() // (numbers * self._number_bytes()))
         with_points = self._with_points()
         all_have = len(with_points) == len(rows)
         for some in self._blocks(len(with_points), at_once):
@@ -333,7 +332,7 @@ class Cohort:
 
     def _blocks(self, clients: int, at_once: int) -> Iterator[slice]:
         """So many of the clients at a time; what has been read and written of tables on disk is put away."""
-        row_bytes = self.network.rows.width * self._number_bytes()
+        row_bytes = self.model.rows.width * self._number_bytes()
         return storage.blocks(clients, row_bytes, self.at.device, at_once * row_bytes)
 
     def _with_points(self) -> Tensor:
@@ -341,10 +340,10 @@ class Cohort:
         return (self.sizes > 0).nonzero()[:, 0]
 
     def _points_at_once(self) -> int:
-        return max(1, self.network.memory_budget() // (2 * self._number_bytes() * self.network.activations))
+        return max(1, self.model.memory_budget() // (2 * self._number_bytes() * self.model.activations))
 
     def _number_bytes(self) -> int:
-        return torch.finfo(self.network.dtype).bits // 8
+        return torch.finfo(self.model.dtype).bits // 8
 
 
 def is_shared(rows: Tensor) -> bool:

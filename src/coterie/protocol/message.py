@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load, save
 from torch import Tensor
 
-from coterie.backends.processes import ALONE, World
+from coterie.backends.processes import ALONE, ProcessGroup
 from coterie.data import everyone
 from coterie.engine import storage
 from coterie.errors import CoterieError
@@ -33,7 +33,7 @@ class Named:
 
 
 @dataclass(frozen=True)
-class Mail(Named):
+class Messages(Named):
     """One letter per client, the same fields in each; client axis first.
 
     A field that is the same for all (the centers of a server) is expanded, not copied.
@@ -41,16 +41,16 @@ class Mail(Named):
 
     clients: Tensor  # (letter,) positions in the listener's list of clients
     fields: Fields
-    world: World = ALONE  # the processes that have the letters' rows
+    group: ProcessGroup = ALONE  # the processes that have the letters' rows
 
     def __len__(self) -> int:
         return len(self.clients)
 
-    def take(self, letters: Tensor) -> Mail:
+    def take(self, letters: Tensor) -> Messages:
         """Some of the letters, by number."""
-        return Mail(self.clients[letters], {n: _pick(t, letters) for n, t in self.fields.items()})
+        return Messages(self.clients[letters], {n: _pick(t, letters) for n, t in self.fields.items()})
 
-    def only(self, wanted: Tensor) -> Mail:
+    def only(self, wanted: Tensor) -> Messages:
         """The letters to or from the clients that are wanted (client,) bool."""
         if everyone.is_mask(wanted):
             return self
@@ -59,29 +59,29 @@ class Mail(Named):
             self if bool(mine.all()) else self.take(mine.nonzero()[:, 0])
         )  # as a rule all: nothing is copied
 
-    def beyond(self, sent: Mail | None) -> Mail:
+    def beyond(self, already: Messages | None) -> Messages:
         """Without the fields that its clients have been sent already."""
-        if sent is None:
+        if already is None:
             return self
-        sent = sent.take(torch.isin(sent.clients, self.clients).nonzero()[:, 0])
-        if not torch.equal(sent.clients, self.clients):
+        already = already.take(torch.isin(already.clients, self.clients).nonzero()[:, 0])
+        if not torch.equal(already.clients, self.clients):
             return self
-        old = {n for n, t in sent.fields.items() if n in self.fields and torch.equal(t, self.fields[n])}
-        return Mail(self.clients, {n: t for n, t in self.fields.items() if n not in old})
+        old = {n for n, t in already.fields.items() if n in self.fields and torch.equal(t, self.fields[n])}
+        return Messages(self.clients, {n: t for n, t in self.fields.items() if n not in old})
 
     def finite(self) -> Tensor:
         """(letter,) is all that it says finite?"""
         good = torch.ones(len(self), dtype=torch.bool, device=self.clients.device)
-        for told in self.fields.values():
-            if told.is_floating_point() and told.numel():
-                for some in storage.row_blocks(told):
-                    each = told[some].flatten(1) if told.dim() > 1 else told[some, None]
+        for sent in self.fields.values():
+            if sent.is_floating_point() and sent.numel():
+                for some in storage.row_blocks(sent):
+                    each = sent[some].flatten(1) if sent.dim() > 1 else sent[some, None]
                     largest, least = each.amax(1), each.amin(1)  # of nan, nan; no copy is made
                     good[some].logical_and_((largest < torch.inf) & (least > -torch.inf))
         return good
 
     @property
-    def letter_bytes(self) -> int:
+    def message_bytes(self) -> int:
         """The payload of one letter."""
         return sum(t[:1].numel() * t.element_size() for t in self.fields.values()) if len(self) else 0
 
@@ -99,12 +99,12 @@ class Mail(Named):
         return bytes(save({n: t[letter].contiguous() for n, t in self.fields.items()}))
 
     @staticmethod
-    def from_bytes(clients: Tensor, letters: list[bytes]) -> Mail:
+    def from_bytes(clients: Tensor, letters: list[bytes]) -> Messages:
         opened = [load(letter) for letter in letters]
         names = opened[0].keys() if opened else ()
         if any(letter.keys() != names for letter in opened):
             raise CoterieError("clients told different things in one round; all must tell the same fields")
-        return Mail(clients, {n: torch.stack([letter[n] for letter in opened]) for n in names})
+        return Messages(clients, {n: torch.stack([letter[n] for letter in opened]) for n in names})
 
 
 def _pick(t: Tensor, letters: Tensor) -> Tensor:
@@ -123,27 +123,29 @@ class Traffic:
     multicast: int = 0  # between peers, each letter counted once however many hear it
     point_to_point: int = 0  # between peers, each letter counted once per neighbour that needs it
 
-    def to_clients(self, mail: Mail | None, sent: Mail | None = None) -> None:
+    def to_clients(self, messages: Messages | None, already: Messages | None = None) -> None:
         """What clients have been `sent` before in a round is not counted again."""
-        mail = None if mail is None else mail.beyond(sent)
-        if mail is not None and mail.fields:
-            self.down += len(mail) * mail.letter_bytes
-            self.messages += len(mail)
+        messages = None if messages is None else messages.beyond(already)
+        if messages is not None and messages.fields:
+            self.down += len(messages) * messages.message_bytes
+            self.messages += len(messages)
 
-    def to_server(self, mail: Mail | None) -> None:
-        if mail is not None and mail.fields:
-            self.up += len(mail) * mail.letter_bytes
-            self.messages += len(mail)
+    def to_server(self, messages: Messages | None) -> None:
+        if messages is not None and messages.fields:
+            self.up += len(messages) * messages.message_bytes
+            self.messages += len(messages)
 
-    def between(self, mail: Mail, neighbours: Tensor, needed: Tensor) -> None:
+    def between(self, messages: Messages, neighbours: Tensor, needed: Tensor) -> None:
         """Peers tell their neighbours: (letter,) how many there are, and how many need all of the letter."""
-        if not mail.fields:
+        if not messages.fields:
             return
-        small = sum(t[:1].numel() * t.element_size() for t in mail.fields.values() if t.dim() == 1)
-        heard = int((neighbours > 0).sum())
-        self.messages += heard
-        self.multicast += heard * mail.letter_bytes
-        self.point_to_point += int(needed.sum()) * (mail.letter_bytes - small) + int(neighbours.sum()) * small
+        small = sum(t[:1].numel() * t.element_size() for t in messages.fields.values() if t.dim() == 1)
+        received = int((neighbours > 0).sum())
+        self.messages += received
+        self.multicast += received * messages.message_bytes
+        self.point_to_point += (
+            int(needed.sum()) * (messages.message_bytes - small) + int(neighbours.sum()) * small
+        )
 
     def total(self) -> int:
         return self.down + self.up + self.point_to_point

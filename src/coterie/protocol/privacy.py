@@ -13,7 +13,7 @@ from torch import Tensor
 
 from coterie.errors import CoterieError, require
 from coterie.prng import gaussian, mix
-from coterie.protocol.message import Fields, Mail
+from coterie.protocol.message import Fields, Messages
 from coterie.validation import Checked
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("coterie")
 
-Leaves = Literal["withheld", "told"]
+Leaves = Literal["withheld", "sent"]
 MODELS = ("row", "update")  # fields that are models, or steps of models
 LEAST = 1e-4  # of a share that was noised: no cluster is told to have none
 BLOCK = 2**22  # numbers of noise drawn at once
@@ -51,9 +51,9 @@ class Privacy(Checked):
     epsilon: float | None = None  # paper: ε of one message, as printed
     delta: float = 1e-5  # δ
     target_epsilon: float | None = None  # client: a run whose planned rounds come to more is refused
-    size: Leaves = "withheld"  # client: all clients count alike; told: not covered
+    size: Leaves = "withheld"  # client: all clients count alike; sent: not covered
     share_noise: float | None = None  # client: deviation of the noise on cluster shares; None: not covered
-    buffers: Leaves = "withheld"  # client: batch-norm statistics stay as they began; told: not covered
+    buffers: Leaves = "withheld"  # client: batch-norm statistics stay as they began; sent: not covered
     neighbour: Literal["absent", "replaced"] = "absent"  # client: ε is against no update, or any other data
 
     def __post_init__(self) -> None:
@@ -91,20 +91,22 @@ class Privacy(Checked):
 
     # at the client
 
-    def protect(self, algorithm: Algorithm, cohort: Cohort, offer: Mail, told: Fields) -> Fields:
+    def protect(self, algorithm: Algorithm, cohort: Cohort, offer: Messages, sent: Fields) -> Fields:
         """What leaves the clients of what they would tell."""
-        new = {n: t for n, t in told.items() if t is not offer.fields.get(n)}  # the rest is only sent back
+        new = {n: t for n, t in sent.items() if t is not offer.fields.get(n)}  # the rest is only sent back
         _check_named(algorithm, new)
-        return {n: self._field(n, algorithm, cohort, offer, told) if n in new else told[n] for n in told}
+        return {n: self._field(n, algorithm, cohort, offer, sent) if n in new else sent[n] for n in sent}
 
-    def _field(self, name: str, algorithm: Algorithm, cohort: Cohort, offer: Mail, told: Fields) -> Tensor:
-        value = told[name]
+    def _field(
+        self, name: str, algorithm: Algorithm, cohort: Cohort, offer: Messages, sent: Fields
+    ) -> Tensor:
+        value = sent[name]
         if name in MODELS and self.mechanism == "paper":
-            rows, tail = cohort.network.rows.split(value)
+            rows, tail = cohort.model.rows.split(value)
             rows = rows / (torch.linalg.vector_norm(rows, dim=-1, keepdim=True) / self.clip).clamp(min=1)
             return torch.cat([rows + _noise(name, rows, self.deviation(), cohort), tail], -1)
         if name in MODELS:
-            return self._model(name, cohort, value, algorithm.received(offer, told))
+            return self._model(name, cohort, value, algorithm.trained_from(offer, sent))
         multiplier = self.multiplier(name)
         if multiplier is None:
             return value
@@ -114,10 +116,10 @@ class Privacy(Checked):
         assert self.share_noise is not None
         return _shares((shares + _noise(name, shares, self.share_noise, cohort)).clamp(min=LEAST))
 
-    def _model(self, name: str, cohort: Cohort, value: Tensor, received: Tensor) -> Tensor:
+    def _model(self, name: str, cohort: Cohort, value: Tensor, trained_from: Tensor) -> Tensor:
         """(client, ...) received + clipped update + noise."""
-        rows, tail = cohort.network.rows.split(value)
-        began, old = cohort.network.rows.split(received)
+        rows, tail = cohort.model.rows.split(value)
+        began, old = cohort.model.rows.split(trained_from)
         rows = clipped(rows, began, self.clip)
         if self.deviation():
             rows = rows + _noise(name, rows, self.deviation(), cohort)
@@ -127,9 +129,9 @@ class Privacy(Checked):
 def private(algorithm: Algorithm, answer: Answer) -> Answer:
     """What clients answer, as it leaves them."""
 
-    def leaving(cohort: Cohort, offer: Mail) -> Fields:
-        told = answer(cohort, offer)
-        return told if cohort.privacy is None else cohort.privacy.protect(algorithm, cohort, offer, told)
+    def leaving(cohort: Cohort, offer: Messages) -> Fields:
+        sent = answer(cohort, offer)
+        return sent if cohort.privacy is None else cohort.privacy.protect(algorithm, cohort, offer, sent)
 
     return leaving
 
@@ -148,7 +150,7 @@ def clipped(rows: Tensor, began: Tensor, clip: float) -> Tensor:
 
 def _noise(name: str, like: Tensor, deviation: float, cohort: Cohort) -> Tensor:
     """Normal numbers that depend on seed, stage, round, field, client and place, and on nothing else."""
-    m, per_client = cohort.moment, like[0].numel()
+    m, per_client = cohort.context, like[0].numel()
     keys = mix(m.seed, m.stage, m.round, "privacy", name, cohort.keys)
     place = torch.arange(per_client, device=like.device)
     drawn = like.new_empty(len(like), per_client)
@@ -165,9 +167,9 @@ def _shares(value: Tensor) -> Tensor:
     return torch.where(total > 0, value / total, 1 / value.shape[1])
 
 
-def _check_named(algorithm: Algorithm, told: Iterable[str]) -> None:
+def _check_named(algorithm: Algorithm, sent: Iterable[str]) -> None:
     """What is told must be known before the start, to be counted."""
-    for name in told:
+    for name in sent:
         if name not in algorithm.tells(1):
             raise CoterieError(
                 f"{algorithm.title()} tells {name!r}, which its `tells` does not name; privacy needs all fields named"

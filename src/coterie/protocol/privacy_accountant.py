@@ -51,12 +51,12 @@ def _dp_accounting() -> tuple[Any, Any]:
 
 def not_covered(stage: Stage) -> list[str]:
     """What a client tells in this stage with no noise that is counted."""
-    told = [name for name, times in stage.algorithm.tells(stage.rounds).items() if times]
+    sent = [name for name, times in stage.algorithm.tells(stage.rounds).items() if times]
     if stage.privacy is None:
-        return told + _beside(stage)
-    if told and stage.privacy.mechanism == "client":
-        told.append("buffers")
-    return [name for name in told if stage.privacy.multiplier(name) is None]
+        return sent + _beside(stage)
+    if sent and stage.privacy.mechanism == "client":
+        sent.append("buffers")
+    return [name for name in sent if stage.privacy.multiplier(name) is None]
 
 
 def _beside(stage: Stage) -> list[str]:
@@ -69,8 +69,8 @@ def noised(stage: Stage, rounds: int | None = None) -> dict[str, tuple[float, in
     """What is covered by noise, how much of it, and how often it is told."""
     if stage.privacy is None:
         return {}
-    told = stage.algorithm.tells(stage.rounds if rounds is None else rounds)
-    known = {name: (stage.privacy.multiplier(name), times) for name, times in told.items() if times}
+    sent = stage.algorithm.tells(stage.rounds if rounds is None else rounds)
+    known = {name: (stage.privacy.multiplier(name), times) for name, times in sent.items() if times}
     return {
         n: (noise, times) for n, (noise, times) in known.items() if noise is not None and noise < math.inf
     }

@@ -18,8 +18,8 @@ from coterie.data import everyone
 from coterie.engine import storage
 from coterie.engine.rows import Rows
 from coterie.prng import gumbel, mix
-from coterie.protocol.cohort import Moment
-from coterie.protocol.message import Mail, Named
+from coterie.protocol.cohort import RoundContext
+from coterie.protocol.message import Messages, Named
 
 warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
 
@@ -32,7 +32,7 @@ class State(Named):
     keys: Tensor  # (client,) from the ids of the clients they know
     rows: Rows  # which columns of a row are what
     at_server: bool
-    moment: Moment
+    context: RoundContext
     invited: Tensor  # (client,) bool: whom this round's offers may go to
     fields: Mapping[str, Tensor] = field(default_factory=dict)  # (client, ...)
 
@@ -44,24 +44,26 @@ class State(Named):
         centers = self.centers if centers is None else centers
         return replace(self, centers=centers, fields={**self.fields, **changed})
 
-    def note(self, reports: Mail | None) -> State:
+    def note(self, reports: Messages | None) -> State:
         """Remember what clients reported; for the others it stays as it was."""
         if reports is None or not len(reports):
             return self
         changed = {}
-        for name, told in reports.fields.items():
+        for name, sent in reports.fields.items():
             changed[name] = self.fields[name].clone()
-            changed[name][reports.clients] = told
+            changed[name][reports.clients] = sent
         return self.update(**changed)
 
-    def offer(self, to: Tensor | None = None, **shown: Tensor) -> Mail:
+    def offer(self, to: Tensor | None = None, **shown: Tensor) -> Messages:
         """A letter to each client that is meant (client,) bool, or to all that are invited.
 
         What is per listener goes to the clients of that listener: from a server to all of them.
         """
         clients = everyone.positions(self.n_clients, self.keys.device)
         expanded = {n: t.expand(self.n_clients, *t.shape[1:]) for n, t in shown.items()}
-        return Mail(clients, expanded).only(self.invited if to is None else everyone.both(to, self.invited))
+        return Messages(clients, expanded).only(
+            self.invited if to is None else everyone.both(to, self.invited)
+        )
 
     def for_everyone(self) -> State:
         """With nobody left out, as at the end of a run."""
@@ -72,7 +74,7 @@ class State(Named):
 
         A race of keyed Gumbel numbers, so who is drawn does not depend on the order of the clients.
         """
-        m, device = self.moment, chance.device
+        m, device = self.context, chance.device
         key = mix(m.seed, m.stage, m.round, "drawn").to(device)
         cluster = torch.arange(chance.shape[1], device=device)
         races = torch.arange(times if replacement else 1, device=device)
@@ -88,32 +90,32 @@ class State(Named):
 
 
 @dataclass(frozen=True)
-class Heard:
+class Received:
     """What listeners heard in a round: the letters, and who heard which."""
 
-    mail: Mail
-    listeners: int
+    messages: Messages
+    aggregators: int
     edges: Tensor  # (2, edge): listener, letter; sorted by listener
     at_server: bool
 
     def __getattr__(self, name: str) -> Tensor:
         if name.startswith("__"):
             raise AttributeError(name)
-        value: Tensor = getattr(self.mail, name)
+        value: Tensor = getattr(self.messages, name)
         return value
 
     @staticmethod
-    def by_server(mail: Mail) -> Heard:
-        letters = torch.arange(len(mail), device=mail.clients.device)
-        return Heard(mail, 1, torch.stack([torch.zeros_like(letters), letters]), True)
+    def by_server(messages: Messages) -> Received:
+        letters = torch.arange(len(messages), device=messages.clients.device)
+        return Received(messages, 1, torch.stack([torch.zeros_like(letters), letters]), True)
 
     @staticmethod
-    def by_peers(mail: Mail, listeners: int, edges: Tensor) -> Heard:
+    def by_peers(messages: Messages, aggregators: int, edges: Tensor) -> Received:
         """`edges` (2, edge) are (listener, speaker) positions; speakers that told nothing are not heard."""
-        letter = torch.full((listeners,), -1, device=edges.device)
-        letter[mail.clients] = torch.arange(len(mail), device=edges.device)
-        told = letter[edges[1]] >= 0
-        return Heard(mail, listeners, torch.stack([edges[0][told], letter[edges[1]][told]]), False)
+        letter = torch.full((aggregators,), -1, device=edges.device)
+        letter[messages.clients] = torch.arange(len(messages), device=edges.device)
+        sent = letter[edges[1]] >= 0
+        return Received(messages, aggregators, torch.stack([edges[0][sent], letter[edges[1]][sent]]), False)
 
     def mean(self, name: str, weight: Tensor, otherwise: Tensor, per_edge: bool = False) -> Tensor:
         """(listener, cluster, width) the weighted mean of the rows heard; where none weighs, `otherwise`.
@@ -121,20 +123,20 @@ class Heard:
         Weights are (letter, cluster); `per_edge`, where listeners weigh a letter differently, (edge, cluster).
         Rows are (letter, width), or (letter, cluster, width).
         """
-        listener, letter = self.edges
+        aggregator, letter = self.edges
         # a server hears every letter once, in their order
         weight = (weight if per_edge or self.at_server else weight[letter]).to(otherwise.dtype)
-        total = otherwise.new_zeros(self.listeners, weight.shape[1]).index_add_(0, listener, weight)
+        total = otherwise.new_zeros(self.aggregators, weight.shape[1]).index_add_(0, aggregator, weight)
         weighs = total > 0
         whole = torch.where(weighs, total, 1)
-        share = weight / (whole if self.at_server else whole[listener])
+        share = weight / (whole if self.at_server else whole[aggregator])
         if self.at_server:
             return torch.where(weighs[:, :, None], self._sums_at_server(name, share), otherwise)
-        rows, found = self.mail.fields[name], None
-        for some in storage.blocks(self.listeners, 4 * otherwise[0].nbytes, rows.device):
+        rows, found = self.messages.fields[name], None
+        for some in storage.blocks(self.aggregators, 4 * otherwise[0].nbytes, rows.device):
             sums = self._sums_at_peers(rows, share, some)
             sums = torch.where(weighs[some, :, None], sums, otherwise[some])
-            if len(sums) == self.listeners:
+            if len(sums) == self.aggregators:
                 return sums
             found = storage.table(otherwise.shape, rows.dtype, rows.device) if found is None else found
             found[some] = sums
@@ -143,20 +145,20 @@ class Heard:
 
     def _sums_at_server(self, name: str, share: Tensor) -> Tensor:
         """(1, cluster, width) the rows heard, times their shares (letter, cluster): one sum over all processes."""
-        letters, rows = self.mail.held(name)
+        letters, rows = self.messages.held(name)
         share = share[letters]
         total = rows.new_zeros(1, share.shape[1], rows.shape[-1])
         for some in storage.blocks(len(rows), rows[:1].nbytes, rows.device):
-            heard = by_cluster(rows[some], share)
-            parts = [one[None] @ each for one, each in zip(share[some].T, heard, strict=True)]
+            received = by_cluster(rows[some], share)
+            parts = [one[None] @ each for one, each in zip(share[some].T, received, strict=True)]
             total += torch.stack(parts, 1)
-        return self.mail.world.add(total)
+        return self.messages.group.add(total)
 
     def _sums_at_peers(self, rows: Tensor, share: Tensor, some: slice) -> Tensor:
         """(listener, cluster, width) the same for some of the listeners, with shares (edge, cluster)."""
-        listener, letter = self.edges
-        wanted = torch.arange(some.start, some.stop + 1, device=listener.device)
-        begins = torch.searchsorted(listener, wanted)
+        aggregator, letter = self.edges
+        wanted = torch.arange(some.start, some.stop + 1, device=aggregator.device)
+        begins = torch.searchsorted(aggregator, wanted)
         edges = slice(int(begins[0]), int(begins[-1]))
         size = (some.stop - some.start, len(rows))
         parts = [
@@ -170,25 +172,25 @@ class Heard:
 
     def decided(self, how: Callable[[], Tensor]) -> Tensor:
         """What listeners find out with much work: by one process, and the same for all."""
-        found = self.mail.world.by_first(lambda: how().cpu())
-        return found.to(self.mail.clients.device)
+        found = self.messages.group.once(lambda: how().cpu())
+        return found.to(self.messages.clients.device)
 
     def own(self, values: Tensor) -> Tensor:
         """(listener, ...) of values (letter, ...) those of the listener's own letter; 0 where it told none."""
-        listener, letter = self.edges
-        mine = self.mail.clients[letter] == listener
-        result = values.new_zeros(self.listeners, *values.shape[1:])
-        result[listener[mine]] = values[letter[mine]]
+        aggregator, letter = self.edges
+        mine = self.messages.clients[letter] == aggregator
+        result = values.new_zeros(self.aggregators, *values.shape[1:])
+        result[aggregator[mine]] = values[letter[mine]]
         return result
 
     def cosines(self, name: str, centers: Tensor, n_parameters: int) -> Tensor:
         """(edge, cluster) how alike the row heard is to each of the listener's centers."""
-        rows = torch.nn.functional.normalize(self.mail.fields[name][:, :n_parameters], dim=1)
+        rows = torch.nn.functional.normalize(self.messages.fields[name][:, :n_parameters], dim=1)
         centers = torch.nn.functional.normalize(centers[:, :, :n_parameters], dim=2)
-        listener, letter = self.edges
+        aggregator, letter = self.edges
         parts = [
             torch.einsum("ep,esp->es", rows[m], centers[at])
-            for at, m in zip(torch.split(listener, 1024), torch.split(letter, 1024), strict=True)
+            for at, m in zip(torch.split(aggregator, 1024), torch.split(letter, 1024), strict=True)
         ]
         return torch.cat(parts)
 

@@ -21,24 +21,24 @@ from coterie.clustering.kfed import combine, local_clusters
 from coterie.errors import require
 from coterie.prng import gumbel, mix
 from coterie.protocol.algorithm import Algorithm
-from coterie.protocol.cohort import Cohort, Moment
-from coterie.protocol.message import Fields, Mail, Traffic
+from coterie.protocol.cohort import Cohort, RoundContext
+from coterie.protocol.message import Fields, Messages, Traffic
 from coterie.protocol.participation import Participation
 from coterie.protocol.received import State
 
 log = logging.getLogger("coterie")
 
-Answer = Callable[[Cohort, Mail], Fields]  # at the client
-Tell = Callable[[Answer, Mail, Moment], Mail]  # from letters to clients to what they tell
+Answer = Callable[[Cohort, Messages], Fields]  # at the client
+Tell = Callable[[Answer, Messages, RoundContext], Messages]  # from letters to clients to what they tell
 
 SIZE, CLUSTERS = "selection.size", "selection.clusters"  # fields of the state
 
 
 def invite(
     how: Participation, algorithm: Algorithm, state: State, tell: Tell, traffic: Traffic
-) -> tuple[State, Mail | None]:
+) -> tuple[State, Messages | None]:
     """The state with those that are invited to this round, and what they have been sent to find that out."""
-    seed, round = state.moment.seed, state.moment.of_run
+    seed, round = state.context.seed, state.context.of_run
     if how.select == "uniform":
         return replace(state, invited=how.invited(state.keys, seed, round)), None
     if SIZE not in state.fields:
@@ -47,35 +47,35 @@ def invite(
     if how.select == "size":
         return replace(state, invited=by_size(state, number)), None
     asked = by_size(state, how.n_candidates(state.n_clients)) & how.came(state.keys, seed, round)
-    sent = algorithm.farewell(replace(state, invited=asked))
-    told = tell(partial(losses, algorithm), sent, state.moment)
-    traffic.to_clients(sent)
-    traffic.to_server(told)
-    ranked = by_loss(state, told)
+    already = algorithm.final_offer(replace(state, invited=asked))
+    sent = tell(partial(losses, algorithm), already, state.context)
+    traffic.to_clients(already)
+    traffic.to_server(sent)
+    ranked = by_loss(state, sent)
     if how.select == "loss-per-cluster":
         ranked = diverse(ranked, state.fields[CLUSTERS])
     invited = torch.zeros_like(state.invited)
     invited[ranked[:number]] = True
-    return replace(state, invited=invited), sent
+    return replace(state, invited=invited), already
 
 
 def by_size(state: State, number: int) -> Tensor:
     """(client,) bool: so many, drawn without replacement with chances proportional to size; a race of Gumbels."""
-    m = state.moment
+    m = state.context
     race = state.fields[SIZE].double().log() + gumbel(mix(m.seed, m.of_run, "by size", state.keys))
     drawn = torch.zeros_like(state.invited)
     drawn[race.topk(number).indices] = True
     return drawn
 
 
-def by_loss(state: State, told: Mail) -> list[int]:
+def by_loss(state: State, sent: Messages) -> list[int]:
     """The candidates that were heard, highest loss first (Cho et al.); one whose model diverged is not heard."""
-    if not len(told):
+    if not len(sent):
         return []
-    told = told.take(told.finite().nonzero()[:, 0])
-    ties = mix(state.moment.seed, state.moment.of_run, "tie", state.keys[told.clients]).argsort()
-    order = ties[told.loss[ties].argsort(descending=True, stable=True)]
-    ranked: list[int] = told.clients[order].tolist()
+    sent = sent.take(sent.finite().nonzero()[:, 0])
+    ties = mix(state.context.seed, state.context.of_run, "tie", state.keys[sent.clients]).argsort()
+    order = ties[sent.loss[ties].argsort(descending=True, stable=True)]
+    ranked: list[int] = sent.clients[order].tolist()
     return ranked
 
 
@@ -102,18 +102,18 @@ def diverse(ranked: Iterable[int], clusters: Tensor) -> list[int]:
 
 def enrol(how: Participation, state: State, tell: Tell, traffic: Traffic) -> State:
     """Before the first round, when nobody is absent: sizes, and for k-FED the clusters that each client has."""
-    told = tell(partial(introduce, how), state.for_everyone().offer(), state.moment)
-    traffic.to_server(told)
-    state = state.update(**{SIZE: told.size})
+    sent = tell(partial(introduce, how), state.for_everyone().offer(), state.context)
+    traffic.to_server(sent)
+    state = state.update(**{SIZE: sent.size})
     if how.select != "loss-per-cluster":
         return state
-    means = [each[np.isfinite(each).all(1)] for each in told.means.double().cpu().numpy()]
+    means = [each[np.isfinite(each).all(1)] for each in sent.means.double().cpu().numpy()]
     most = sum(map(len, means))
     allowed = f"at most {most}, the means that clients told"
     require(how.clusters is None or how.clusters <= most, "clusters", how.clusters, allowed)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        found = combine(means, how.clusters, random_state=_seed(state.moment))
+        found = combine(means, how.clusters, random_state=_seed(state.context))
     for one in said:
         log.warning("%s", one.message)
     clusters = torch.zeros(state.n_clients, len(found.centers), dtype=torch.bool)
@@ -125,24 +125,24 @@ def enrol(how: Participation, state: State, tell: Tell, traffic: Traffic) -> Sta
 # at the client
 
 
-def introduce(how: Participation, cohort: Cohort, offer: Mail) -> Fields:
+def introduce(how: Participation, cohort: Cohort, offer: Messages) -> Fields:
     """My size, and for k-FED the means of my inputs, flattened (k', feature); nan where I have fewer."""
     if how.select != "loss-per-cluster":
         return {"size": cohort.sizes}
-    points, seed = cohort.points, _seed(cohort.moment)
+    points, seed = cohort.points, _seed(cohort.context)
     x = points.x.flatten(1)
-    means = torch.full((len(cohort), how.local_clusters, x.shape[1]), torch.nan, dtype=cohort.network.dtype)
+    means = torch.full((len(cohort), how.local_clusters, x.shape[1]), torch.nan, dtype=cohort.model.dtype)
     for i in range(len(cohort)):
         own = points.at[points.offset[i] : points.offset[i + 1]]
         found = local_clusters(x[own].cpu().numpy(), how.local_clusters, random_state=seed).means
         means[i, : len(found)] = torch.as_tensor(found)
-    return {"size": cohort.sizes, "means": means.to(cohort.network.device)}
+    return {"size": cohort.sizes, "means": means.to(cohort.model.device)}
 
 
-def losses(algorithm: Algorithm, cohort: Cohort, offer: Mail) -> Fields:
+def losses(algorithm: Algorithm, cohort: Cohort, offer: Messages) -> Fields:
     """The mean loss of my present model on my training data."""
     return {"loss": cohort.score(algorithm.personal(cohort, offer)).loss}
 
 
-def _seed(moment: Moment) -> int:
-    return int(mix(moment.seed, moment.stage, "k-FED") % 2**31)
+def _seed(context: RoundContext) -> int:
+    return int(mix(context.seed, context.stage, "k-FED") % 2**31)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from coterie.protocol.cohort import Cohort
-from coterie.protocol.message import Fields, Mail
+from coterie.protocol.message import Fields, Messages
 
 STEADY = 0.05  # shares have stopped changing if less than this part of them moved, on average
 APART = 0.1  # centers have come apart if the margin is higher, on average ...
@@ -21,7 +21,7 @@ GROWING = 0.1  # ... and has not grown by more than this part of it since it was
 ITERATIONS = 30  # of expectation and maximisation, a concave problem in the shares
 
 
-def look(cohort: Cohort, offer: Mail) -> Fields:
+def look(cohort: Cohort, offer: Messages) -> Fields:
     """What a client tells when it is shown all centers: its loss, its margin, and how both shares and margin moved."""
     losses = cohort.losses(offer.centers)
     even = losses.new_full((len(cohort), losses.shape[1]), 1 / losses.shape[1])
@@ -35,11 +35,11 @@ def look(cohort: Cohort, offer: Mail) -> Fields:
     return {"loss": loss, "margin": margin, "moved": moved, "grown": grown}
 
 
-def separated(told: Mail) -> bool:
+def separated(sent: Messages) -> bool:
     """Do those who looked find the centers apart, no longer parting, and their shares the same as before?"""
-    if not len(told):
+    if not len(sent):
         return False
-    margin, moved, grown = (float(told.fields[name].mean()) for name in ("margin", "moved", "grown"))
+    margin, moved, grown = (float(sent.fields[name].mean()) for name in ("margin", "moved", "grown"))
     return margin > APART and grown < GROWING * margin and moved < STEADY
 
 

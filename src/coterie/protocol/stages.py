@@ -9,7 +9,7 @@ from typing import Literal
 from coterie.engine.training import Training
 from coterie.errors import CoterieError, require
 from coterie.protocol.algorithm import Algorithm
-from coterie.protocol.cohort import Moment
+from coterie.protocol.cohort import RoundContext
 from coterie.protocol.participation import Participation
 from coterie.protocol.privacy import Privacy
 from coterie.protocol.topology import Server, Topology
@@ -96,7 +96,7 @@ def _check_pair(before: Algorithm, after: Algorithm) -> None:
 
 
 @dataclass
-class Course:
+class Progress:
     """Where in its stages a run is. A stage is played once, or `n_init` times; each time is an attempt."""
 
     stages: Stages
@@ -144,9 +144,9 @@ class Course:
         else:
             self.attempt += 1
 
-    def moment(self, seed: int) -> Moment:
+    def context(self, seed: int) -> RoundContext:
         """Of the last round played, or of the first."""
-        return Moment(seed, self.stage, max(0, self.round - 1), self.now.rounds, self.before)
+        return RoundContext(seed, self.stage, max(0, self.round - 1), self.now.rounds, self.before)
 
     def numbers(self) -> dict[str, int]:
         return {f.name: int(getattr(self, f.name)) for f in fields(self) if f.name != "stages"}

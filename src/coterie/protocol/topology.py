@@ -206,10 +206,10 @@ class _Walk:
         pairs = self.at(round)
         if self._edges is None or self._edges[0] is not pairs:
             low, high = (self.order[end] for end in _ends(pairs))
-            listener = np.concatenate((low, high, self.order))
+            aggregator = np.concatenate((low, high, self.order))
             speaker = np.concatenate((high, low, self.order))
-            sort = np.argsort(listener * len(self.order) + speaker)
-            self._edges = pairs, torch.from_numpy(np.stack((listener[sort], speaker[sort])))
+            sort = np.argsort(aggregator * len(self.order) + speaker)
+            self._edges = pairs, torch.from_numpy(np.stack((aggregator[sort], speaker[sort])))
         return self._edges[1]
 
     def at(self, round: int) -> Pairs:

@@ -12,7 +12,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from coterie.errors import CoterieError
-from coterie.runs.folder import Store
+from coterie.runs.folder import RunFolder
 
 Numbers = dict[str, float]
 
@@ -95,7 +95,7 @@ def find(folders: Iterable[Path]) -> tuple[list[Found], list[Path]]:
         if not folder.is_dir():
             raise CoterieError(f"{folder} is not a folder; allowed are folders that hold runs")
         for experiment in sorted(folder.rglob("experiment.toml")):
-            store = Store(experiment.parent)
+            store = RunFolder(experiment.parent)
             if store.finished:
                 finished[store.folder.resolve()] = _read(store)
             elif (store.folder / "clients").is_dir():
@@ -103,7 +103,7 @@ def find(folders: Iterable[Path]) -> tuple[list[Found], list[Path]]:
     return list(finished.values()), unfinished
 
 
-def _read(store: Store) -> Found:
+def _read(store: RunFolder) -> Found:
     try:
         table = tomllib.loads(store.experiment.read_text(encoding="utf-8"))
         return Found(store.folder, {"seed": 0, **_flat(table)}, measured(store.summary()))

@@ -76,7 +76,7 @@ def _sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-class Store:
+class RunFolder:
     """One run's folder."""
 
     def __init__(self, folder: Path):

@@ -137,8 +137,8 @@ def spectral_gap(edges: Tensor, clients: int) -> float:
     """
     if clients == 1:
         return 1.0
-    listener, speaker = edges.cpu().numpy()
-    hears = coo_array((np.ones(len(listener)), (listener, speaker)), shape=(clients, clients)).tocsr()
+    aggregator, speaker = edges.cpu().numpy()
+    hears = coo_array((np.ones(len(aggregator)), (aggregator, speaker)), shape=(clients, clients)).tocsr()
     degree = np.asarray(hears.sum(axis=1)).ravel()
     scale = diags_array(1 / np.sqrt(degree))
     even = (scale @ hears @ scale).tocsr()

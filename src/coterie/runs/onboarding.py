@@ -24,13 +24,13 @@ from coterie.data.federation import Points, Task
 from coterie.data.own.arrays import Array, Client, Pairs, pairs
 from coterie.data.own.tables import TABLES, Columns, client_of, read_npz, read_table
 from coterie.data.own.targets import Named, targets
-from coterie.engine.model import LOSSES, Loss, Network
+from coterie.engine.model import LOSSES, FunctionalModel, Loss
 from coterie.engine.rows import Build
 from coterie.engine.training import Training
 from coterie.errors import CoterieError
 from coterie.prng import id_keys
 from coterie.protocol.algorithm import Algorithm
-from coterie.protocol.cohort import Cohort, Moment, Personal
+from coterie.protocol.cohort import Cohort, Personal, RoundContext
 from coterie.protocol.received import State
 from coterie.runs.folder import make_folder, write_whole
 from coterie.runs.result import PersonalModel, Run, pixels_of
@@ -48,19 +48,19 @@ class Recipe:
     dtype: torch.dtype
     algorithm: Algorithm
     training: Training
-    moment: Moment
+    context: RoundContext
 
     @staticmethod
     def of(simulation: Simulation) -> Recipe:
-        network, stage = simulation.network, simulation.stage
+        model, stage = simulation.model, simulation.stage
         return Recipe(
-            build=network.build,
-            loss=network.loss,
-            device=network.device,
-            dtype=network.dtype,
+            build=model.build,
+            loss=model.loss,
+            device=model.device,
+            dtype=model.dtype,
             algorithm=stage.algorithm,
             training=stage.training,
-            moment=simulation.state.moment,
+            context=simulation.state.context,
         )
 
 
@@ -108,7 +108,7 @@ def own_fit(simulation: Simulation, centers: Tensor) -> Tensor | None:
     Of the centers (cluster, width) that a new client would be offered. None where there are none to offer.
     """
     algorithm, cohort = simulation.stage.algorithm, simulation.clients.cohort
-    if not algorithm.farewell(simulation.state.for_everyone()).fields:
+    if not algorithm.final_offer(simulation.state.for_everyone()).fields:
         return None
     offered = centers.expand(len(cohort), *centers.shape)
     fit, _ = best_of(cohort, cohort.losses(offered), algorithm.soft)
@@ -129,27 +129,27 @@ def best_of(cohort: Cohort, losses: Tensor, soft: bool) -> tuple[Tensor, Tensor 
 
 def onboard(run: Run, recipe: Recipe, centers: Tensor, fit: Tensor | None, given: Client) -> Onboarded:
     """One client, a cohort of its own, with the run's centers (cluster, width)."""
-    network = Network(
+    model = FunctionalModel(
         recipe.build,
         recipe.loss,
         device=recipe.device,
         dtype=recipe.dtype,
-        seed=recipe.moment.seed,
+        seed=recipe.context.seed,
         normalise=run.summary.get("normalise"),
         augment=bool(run.summary.get("augment")),
     )
     where = f"client {given.id!r}"
-    points = _points(run, given.train, where).to(network.device, network.dtype)
+    points = _points(run, given.train, where).to(model.device, model.dtype)
     known = points.y if run.task == "regression" else torch.zeros_like(points.y)  # labels are looked at next
-    network.probe(points.x[:4], known[:4])
-    _check_labels(network, points, run.task, where)
-    key = id_keys([given.id]).to(network.device)
-    cohort = Cohort.whole(network, recipe.training, points, key, run.task, recipe.moment.seed)
-    cohort = cohort.when(recipe.moment)
+    model.probe(points.x[:4], known[:4])
+    _check_labels(model, points, run.task, where)
+    key = id_keys([given.id]).to(model.device)
+    cohort = Cohort.whole(model, recipe.training, points, key, run.task, recipe.context.seed)
+    cohort = cohort.when(recipe.context)
     algorithm = recipe.algorithm
-    newcomer = torch.ones(1, dtype=torch.bool, device=network.device)
-    state = State(centers.to(network.device)[None], key, network.rows, True, recipe.moment, newcomer)
-    has_centers = bool(algorithm.farewell(algorithm.begin(state)).fields)
+    newcomer = torch.ones(1, dtype=torch.bool, device=model.device)
+    state = State(centers.to(model.device)[None], key, model.rows, True, recipe.context, newcomer)
+    has_centers = bool(algorithm.final_offer(algorithm.begin(state)).fields)
     offer = state.offer(centers=state.centers) if has_centers else state.offer()
     losses = cohort.losses(offer.centers) if has_centers else None
     if losses is not None and not losses.isfinite().all():
@@ -173,10 +173,10 @@ def onboard(run: Run, recipe: Recipe, centers: Tensor, fit: Tensor | None, given
         margin=margin,
         limit=_limit(fit),
         model=PersonalModel(
-            [network.rows.module_of(row) for row in personal.rows[0]],
+            [model.rows.module_of(row) for row in personal.rows[0]],
             personal.weights[0],
             run.task,
-            pixels_of(run.summary, centers.to(network.device)),
+            pixels_of(run.summary, centers.to(model.device)),
         ),
         personal=personal,
     )
@@ -252,12 +252,12 @@ def _numbered(y: Array, classes: Sequence[str], where: str) -> Array:
     return np.searchsorted(np.array(classes), y)
 
 
-def _check_labels(network: Network, points: Points, task: Task, where: str) -> None:
+def _check_labels(model: FunctionalModel, points: Points, task: Task, where: str) -> None:
     """Has the model an output for every label (and every character that it is given)?"""
-    if task == "regression" or network.loss is not LOSSES[task]:
+    if task == "regression" or model.loss is not LOSSES[task]:
         return
     with torch.no_grad():
-        width = network.outputs(network.initial("client"), points.x[:1]).shape[-1]
+        width = model.outputs(model.initial("client"), points.x[:1]).shape[-1]
     highest = int(points.y.max())
     if task == "next-character":
         highest = max(highest, int(points.x.max()))

@@ -15,7 +15,7 @@ PART = 2  # ... and until as many letters were told as one in so many of the cli
 MOST = 100  # ... but no more
 
 
-class Pace:
+class EvaluationInterval:
     """Counts rounds from one evaluation to the next."""
 
     def __init__(self, every: Every, clients: int):

@@ -10,15 +10,15 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from coterie.backends.evaluation import Look, Result
+from coterie.backends.evaluation import Result, Snapshot
 from coterie.backends.simulation import Simulation
 from coterie.errors import CoterieError
 from coterie.protocol.cohort import is_shared
-from coterie.protocol.message import Mail
-from coterie.runs.folder import Store
-from coterie.runs.monitor import Observer, last
+from coterie.protocol.message import Messages
+from coterie.runs.folder import RunFolder
+from coterie.runs.monitor import Monitor, last
 from coterie.runs.onboarding import Recipe, own_fit
-from coterie.runs.pace import Every, Pace
+from coterie.runs.pace import EvaluationInterval, Every
 from coterie.runs.result import Record, Run
 from coterie.runs.signals import WholeRounds
 from coterie.runs.summary import summarise
@@ -28,46 +28,49 @@ log = logging.getLogger("coterie")
 Watch = Callable[[Record, int], None]  # called after each round: its record, and the number of rounds in all
 
 
-class Journal:
+class Recorder:
     """Plays a simulation and writes down what happens."""
 
     def __init__(
-        self, simulation: Simulation, store: Store | None, evaluate_every: Every, checkpoint_every: int
+        self, simulation: Simulation, store: RunFolder | None, evaluate_every: Every, checkpoint_every: int
     ):
         self.simulation, self.store = simulation, store
-        self.pace, self.checkpoint_every = Pace(evaluate_every, len(simulation.data)), checkpoint_every
+        self.pace, self.checkpoint_every = (
+            EvaluationInterval(evaluate_every, len(simulation.data)),
+            checkpoint_every,
+        )
         self.records: list[Record] = []
-        self.observer = Observer(simulation)
+        self.monitor = Monitor(simulation)
         self._last: Result | None = None  # how things stand after the last round
 
     def open(self, experiment: str, resume: bool) -> None:
         """Begin in an empty folder, or go on from the last checkpoint."""
-        store, world = self.store, self.simulation.world
+        store, group = self.store, self.simulation.group
         if store is None:
             return
-        world.by_first(lambda: store.open(experiment, resume))
-        saved = world.agree(store.checkpoint)
-        seen: list[dict[str, int] | None] = world.all(lambda: None if saved is None else saved[1])
+        group.once(lambda: store.open(experiment, resume))
+        saved = group.agree(store.checkpoint)
+        seen: list[dict[str, int] | None] = group.all(lambda: None if saved is None else saved[1])
         if any(one != seen[0] for one in seen):
             raise CoterieError(
                 f"not every process sees the checkpoint in {store.folder}; its disk must be shared by all hosts"
             )
         if saved is not None:
             self.simulation.load(*saved)
-        played = self.simulation.course.played
-        self.records = world.by_first(lambda: store.keep_records(played))
+        played = self.simulation.progress.played
+        self.records = group.once(lambda: store.keep_records(played))
         for record in self.records:
-            self.pace.played(record["told"])
+            self.pace.played(record["sent"])
 
     def play_all(self, watch: Watch | None = None) -> None:
         """The rounds to come; Ctrl-C ends them after a whole round, with a checkpoint."""
         simulation = self.simulation
-        with WholeRounds(simulation.world) as whole:
+        with WholeRounds(simulation.group) as whole:
             while not simulation.done:
                 record = self.play()
                 try:
-                    if watch is not None and simulation.world.first:
-                        watch(record, simulation.course.planned)
+                    if watch is not None and simulation.group.first:
+                        watch(record, simulation.progress.planned)
                 except KeyboardInterrupt:
                     whole.asked = True
                 if whole.asked_anywhere():
@@ -77,22 +80,22 @@ class Journal:
     def play(self) -> Record:
         """One round, and its record."""
         simulation, began = self.simulation, time.perf_counter()
-        told = simulation.step()
-        done, algorithm = simulation.course.played, simulation.stage.algorithm.title()
+        sent = simulation.step()
+        done, algorithm = simulation.progress.played, simulation.stage.algorithm.title()
         record: Record = {
             "round": done - 1,
-            "stage": simulation.course.stage,
+            "stage": simulation.progress.stage,
             "algorithm": algorithm,
-            "told": len(told),
+            "sent": len(sent),
         }
         if simulation.stage.n_init > 1:
-            record["attempt"] = simulation.course.attempt
-        record["loss"] = _number(simulation.training_loss(told))  # waits for a GPU to be done
+            record["attempt"] = simulation.progress.attempt
+        record["loss"] = _number(simulation.training_loss(sent))  # waits for a GPU to be done
         trained = time.perf_counter()
         columns: dict[str, Tensor] = {}
-        _note(record, columns, self.observer.each_round(told))
-        if self.pace.played(len(told)) or (self.pace.every and simulation.done):
-            columns.update(self._evaluate(record, told))
+        _note(record, columns, self.monitor.each_round(sent))
+        if self.pace.played(len(sent)) or (self.pace.every and simulation.done):
+            columns.update(self._evaluate(record, sent))
         self._warn_if_diverged(record)
         record.update(simulation.traffic.named())
         ended = time.perf_counter()
@@ -118,15 +121,15 @@ class Journal:
             saved = self.simulation.save()
             self._write(lambda store: store.write_checkpoint(*saved))
 
-    def _write(self, what: Callable[[Store], object]) -> None:
+    def _write(self, what: Callable[[RunFolder], object]) -> None:
         """By the first process; where it cannot, all stop."""
         store = self.store
         if store is not None:
-            self.simulation.world.by_first(lambda: what(store))
+            self.simulation.group.once(lambda: what(store))
 
-    def _evaluate(self, record: Record, told: Mail) -> dict[str, Tensor]:
+    def _evaluate(self, record: Record, sent: Messages) -> dict[str, Tensor]:
         """The clients' present models on their held-out points: means to the record, the rest as columns."""
-        look: Look
+        look: Snapshot
         if self.simulation.done and not self.simulation.stage.algorithm.has_final_phase():
             look = self._last = self.simulation.result()  # which it will end with
         else:
@@ -135,7 +138,7 @@ class Journal:
         for name, each in (look.scores.named() if look.scores else {}).items():
             record[f"test_{name}"] = _number(float(each.nanmean()))
             columns[f"test_{name}"] = each
-        _note(record, columns, self.observer.evaluated(told, look))
+        _note(record, columns, self.monitor.evaluated(sent, look))
         return columns
 
     def finish(self) -> Run:
@@ -145,10 +148,10 @@ class Journal:
             result = simulation.result(final=True)
         else:
             result = self._last
-            simulation.say_farewell()
+            simulation.count_final_offer()
         result = replace(result, fit=own_fit(simulation, result.centers))
         summary = summarise(simulation, result)
-        summary["meters"] = last(self.records, simulation.course.stage)
+        summary["meters"] = last(self.records, simulation.progress.stage)
         result = simulation.whole(result)
         if store is not None:
             rows = result.personal.rows
@@ -164,7 +167,7 @@ class Journal:
         folder = None if store is None else store.folder
         recipe = Recipe.of(simulation)
         return Run(
-            simulation.network.rows,
+            simulation.model.rows,
             simulation.data.ids,
             simulation.data.task,
             result,

@@ -7,7 +7,7 @@ import signal
 import threading
 from typing import Self
 
-from coterie.backends.processes import Lost, World
+from coterie.backends.processes import Lost, ProcessGroup
 
 log = logging.getLogger("coterie")
 
@@ -19,10 +19,10 @@ class WholeRounds:
     can be brought to its end then.
     """
 
-    def __init__(self, world: World) -> None:
-        self.asked, self.world = False, world
+    def __init__(self, group: ProcessGroup) -> None:
+        self.asked, self.group = False, group
         self._before = {signal.SIGINT: signal.getsignal(signal.SIGINT)}
-        if world.size > 1:
+        if group.size > 1:
             self._before[signal.SIGTERM] = signal.getsignal(signal.SIGTERM)
 
     def __enter__(self) -> Self:
@@ -50,4 +50,4 @@ class WholeRounds:
         raise Lost("another process of this run is gone, or the run was ended from outside")
 
     def asked_anywhere(self) -> bool:
-        return any(self.world.all(lambda: self.asked))
+        return any(self.group.all(lambda: self.asked))

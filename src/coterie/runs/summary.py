@@ -10,7 +10,7 @@ import torch
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
-from coterie.backends.evaluation import Look, Result
+from coterie.backends.evaluation import Result, Snapshot
 from coterie.backends.simulation import Simulation
 from coterie.engine.scores import Scores
 from coterie.protocol.cohort import Personal
@@ -23,18 +23,18 @@ def center_scores(simulation: Simulation, centers: Tensor) -> list[Scores]:
     cohort, known = simulation.clients.cohort, simulation.data.distributions
     if known is None:
         return []
-    points, world = known.to(cohort.network.device, cohort.network.dtype), simulation.world
+    points, group = known.to(cohort.model.device, cohort.model.dtype), simulation.group
 
     def some() -> list[dict[str, Tensor]]:
         """Every process has some of the centers."""
-        mine = centers[world.rank :: world.size]
+        mine = centers[group.rank :: group.size]
         scored = [
             cohort.score(Personal.single(center.expand(len(known.sizes), -1)), points) for center in mine
         ]
         return [{name: each.cpu() for name, each in one.named().items()} for one in scored]
 
-    found = world.all(some)
-    scores = [found[s % world.size][s // world.size] for s in range(len(centers))]
+    found = group.all(some)
+    scores = [found[s % group.size][s // group.size] for s in range(len(centers))]
     return [Scores(**{name: each.to(centers.device) for name, each in one.items()}) for one in scores]
 
 
@@ -51,7 +51,7 @@ def importance_error(importance: Tensor, mixture: Tensor, pairs: tuple[list[int]
     return float((importance[:, clusters].cpu().double() - mixture[:, distributions].double()).abs().mean())
 
 
-def importance_error_of(simulation: Simulation, result: Look) -> float | None:
+def importance_error_of(simulation: Simulation, result: Snapshot) -> float | None:
     """That of a result, where the true shares are known and there are clusters to mistake."""
     mixture = simulation.data.mixture
     if mixture is None or simulation.data.distributions is None or not _has_centers(simulation):
@@ -60,7 +60,7 @@ def importance_error_of(simulation: Simulation, result: Look) -> float | None:
     return importance_error(result.importance, mixture, pairs) if len(pairs[0]) > 1 else None
 
 
-def found_ari(simulation: Simulation, result: Look) -> float | None:
+def found_ari(simulation: Simulation, result: Snapshot) -> float | None:
     """The adjusted Rand index of a result, where there are clusters to be found."""
     mixture = simulation.data.mixture
     several = mixture is not None and mixture.shape[1] > 1 and result.importance.shape[1] > 1
@@ -80,8 +80,8 @@ def summarise(simulation: Simulation, result: Result) -> dict[str, Any]:
         "outputs": simulation.data.n_outputs,
         "features": list(simulation.data.features),
         "seed": simulation.seed,
-        "rounds": simulation.course.played,
-        "moment": asdict(simulation.state.moment),
+        "rounds": simulation.progress.played,
+        "moment": asdict(simulation.state.context),
         "clients": len(simulation.data),
         "topology": simulation.stage.topology.describe(simulation.data.ids, simulation.seed),
         "traffic": simulation.traffic.named(),
@@ -116,7 +116,7 @@ def _all_pure(simulation: Simulation) -> bool:
 
 
 def _has_centers(simulation: Simulation) -> bool:
-    return bool(simulation.stage.algorithm.farewell(simulation.state.for_everyone()).fields)
+    return bool(simulation.stage.algorithm.final_offer(simulation.state.for_everyone()).fields)
 
 
 def _personal(scores: Scores | None) -> dict[str, float]:

@@ -36,7 +36,7 @@ class Ours:
             compile=talk.variant != "eager",
             tf32=job["tf32"],
         )
-        self.rows, centers = self.simulation.network.rows, self.simulation.state.centers
+        self.rows, centers = self.simulation.model.rows, self.simulation.state.centers
         centers.copy_(torch.stack([self.rows.row_of(model) for model in start]).to(centers))
 
     @staticmethod

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from coterie.engine.batches import table_bytes
 from coterie.engine.compile.step import CompiledStep
-from coterie.engine.model import Network
+from coterie.engine.model import FunctionalModel
 from coterie.engine.training import Training
 
 log = logging.getLogger("coterie.engine.compile.policy")
@@ -41,9 +41,9 @@ _STEP_BYTES = {"cpu": 5e5, "cuda": 6e7}  # ... and as so many bytes
 class Compiler:
     """Keeps the compiled steps of a network."""
 
-    def __init__(self, network: Network, compile: Compile, store: Tensor, clients: int, longest: int):
-        self.network, self.store, self.clients, self.longest = network, store, clients, longest
-        known = network.device.type in _PLAIN_SPEED  # of other devices there are no figures
+    def __init__(self, model: FunctionalModel, compile: Compile, store: Tensor, clients: int, longest: int):
+        self.model, self.store, self.clients, self.longest = model, store, clients, longest
+        known = model.device.type in _PLAIN_SPEED  # of other devices there are no figures
         self.always, self.off = compile is True, compile is False or not known
         self.steps: dict[tuple[object, ...], dict[int, CompiledStep]] = {}  # by kind, by lanes
 
@@ -61,7 +61,7 @@ class Compiler:
 
         Every client has `lanes` problems, and as many are expected in each of `rounds` rounds.
         """
-        if self.off or not steps or x is not self.store or not self.network.vectorised:
+        if self.off or not steps or x is not self.store or not self.model.vectorised:
             return None
         batch = min(training.batch_size or self.longest, self.longest)
         optimizer = (
@@ -95,7 +95,7 @@ class Compiler:
     ) -> int:
         """How many lanes take the least time: few lanes wait for no one, many take a step at once."""
         each = self._lane_bytes(training, batch, pulled)
-        kind = self.network.device.type
+        kind = self.model.device.type
         own = _STEP_LANES[kind] + _STEP_BYTES[kind] / each
 
         def cost(lanes: int) -> float:
@@ -113,28 +113,28 @@ class Compiler:
 
     def _most_lanes(self, each: float, tables: int) -> int:
         """What memory holds; of a CPU, what its cores keep near them."""
-        if self.network.chunk is not None:
-            return self.network.chunk
-        fit = int(self.network.memory_budget() / (2 * each + tables))
-        if self.network.device.type == "cuda":
+        if self.model.chunk is not None:
+            return self.model.chunk
+        fit = int(self.model.memory_budget() / (2 * each + tables))
+        if self.model.device.type == "cuda":
             return fit
         return min(max(1, fit), torch.get_num_threads() * max(1, int(CACHE / each)))
 
     def _lane_bytes(self, training: Training, batch: int, pulled: bool) -> float:
         """What a step reads and writes of a lane, more or less."""
         rows = 2 + len(training.slots()) + int(pulled)
-        numbers = rows * self.network.rows.width + 2 * batch * self.network.training_activations
-        return float(numbers * torch.finfo(self.network.dtype).bits // 8)
+        numbers = rows * self.model.rows.width + 2 * batch * self.model.training_activations
+        return float(numbers * torch.finfo(self.model.dtype).bits // 8)
 
     def _plain_seconds(self, training: Training, batch: int, steps: Sequence[int]) -> float:
         """About how long these problems take without compiling."""
-        kind = self.network.device.type
+        kind = self.model.device.type
         each = 3 * self._lane_bytes(training, batch, False)
         return sum(steps) * each / _PLAIN_SPEED[kind] + steps[0] * _PLAIN_STEP[kind]
 
     def _worth(self, plain: float) -> int:
         """How many operations may be compiled in half the time that they would take without."""
-        return min(OPERATIONS, int(plain / 2 / _SECONDS_AN_OPERATION[self.network.device.type]))
+        return min(OPERATIONS, int(plain / 2 / _SECONDS_AN_OPERATION[self.model.device.type]))
 
     def _compiled(
         self, training: Training, y: Tensor, lanes: int, batch: int, pulled: bool, plain: float
@@ -148,7 +148,7 @@ class Compiler:
         log.info("steps of %d clients at once are compiled: %s ...", lanes, why)
         try:
             return CompiledStep(
-                self.network,
+                self.model,
                 training,
                 self.store,
                 y,

@@ -21,7 +21,7 @@ from coterie.data.federation import Points
 from coterie.engine.batches import Schedule
 from coterie.engine.compile.cuda_graph import record
 from coterie.engine.compile.factored_gradients import leave_factors
-from coterie.engine.model import Network
+from coterie.engine.model import FunctionalModel
 from coterie.engine.solver import Problems
 from coterie.engine.training import Training, update
 from coterie.errors import CoterieError
@@ -49,7 +49,7 @@ class CompiledStep:
 
     def __init__(
         self,
-        network: Network,
+        model: FunctionalModel,
         training: Training,
         store: Tensor,
         y: Tensor,
@@ -59,7 +59,7 @@ class CompiledStep:
         pulled: bool,
         most_operations: int,
     ):
-        self.network, self.training, self.pulled = network, training, pulled
+        self.model, self.training, self.pulled = model, training, pulled
         self.lanes, self.batch, self.most_operations = lanes, batch, most_operations
         self.buffers = self._make_buffers(store, y, batch)
         self.factored: list[str] = []  # parameters whose gradient is never written down
@@ -67,7 +67,7 @@ class CompiledStep:
         self._advance = self._compile()  # by so many steps
 
     def _make_buffers(self, store: Tensor, y: Tensor, batch: int) -> Buffers:
-        lanes, rows, dtype = self.lanes, self.network.rows, self.network.dtype
+        lanes, rows, dtype = self.lanes, self.model.rows, self.model.dtype
 
         def floats(*shape: int) -> Tensor:
             return torch.zeros(shape, dtype=dtype, device=store.device)
@@ -112,8 +112,8 @@ class CompiledStep:
     def _gradients(self, b: Buffers) -> list[Tensor]:
         """The values of the batches, the tails after them, and the gradients, one after another."""
         now = self._now(b)
-        x = self.network.pixels.vary(b["all"]["x"][now["at"]], now["key"])
-        gradients, (value, tail) = vmap(grad_and_value(self.network.objective, has_aux=True))(
+        x = self.model.pixels.vary(b["all"]["x"][now["at"]], now["key"])
+        gradients, (value, tail) = vmap(grad_and_value(self.model.objective, has_aux=True))(
             b["parameter"], b["tail"], x, now["y"], now["weight"], now["mask"], now["key"]
         )
         return [value, *tail.values(), *gradients.values()]
@@ -161,7 +161,7 @@ class CompiledStep:
     # made once
 
     def _compile(self) -> Callable[[int], None]:
-        self.network.module.train()
+        self.model.module.train()
         row, first = self.buffers["all"]["row"], 1 + len(self.buffers["tail"])
         with torch.no_grad():
             gradients_of = self._traced(self._gradients)
@@ -213,7 +213,7 @@ class CompiledStep:
 
     def load(self, rows: Tensor, kept: dict[str, Tensor], problems: Problems) -> None:
         """Put problems into the lanes: rows (lane, width) to begin at, what the optimizer kept, anchors."""
-        b, (parameters, tail) = self.buffers, self.network.rows.split(rows)
+        b, (parameters, tail) = self.buffers, self.model.rows.split(rows)
         _spread(parameters, b["parameter"])
         _spread(tail, b["tail"])
         for slot in self.training.slots():
@@ -221,7 +221,7 @@ class CompiledStep:
         b["number"]["step"].copy_(kept["step"])
         b["number"]["total"].zero_()
         if problems.anchor is not None and problems.pull is not None:
-            _spread(self.network.rows.split(problems.anchor)[0], b["anchor"])
+            _spread(self.model.rows.split(problems.anchor)[0], b["anchor"])
             b["number"]["pull"].copy_(problems.pull)
 
     def run(self, schedule: Schedule, points: Points, key: Tensor, rate: Tensor) -> None:
