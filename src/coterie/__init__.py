@@ -9,13 +9,14 @@ from coterie.engine.training import Training
 from coterie.errors import CoterieError
 from coterie.model_selection.choice import Choice, Choosing
 from coterie.model_selection.search import choose_clusters
-from coterie.protocol.cohort import Personal
 from coterie.protocol.participation import Participation
+from coterie.protocol.personal import Personal
 from coterie.protocol.privacy import Privacy
 from coterie.protocol.stages import Stage, Stages
 from coterie.protocol.topology import Graph, Server
+from coterie.runs.models import PersonalModel
 from coterie.runs.onboarding import Onboarded
-from coterie.runs.result import PersonalModel, Run
+from coterie.runs.result import Run
 
 __version__ = "0.1.0"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,30 +10,29 @@ from typing import Any
 import torch
 from torch import nn
 
-from coterie.algorithms.initialisation import Initialisation, initialised
-from coterie.backends.evaluation import Result
-from coterie.backends.simulation import Simulation
+from coterie.algorithms.initialisation import Initialisation, as_stages
+from coterie.backends.simulation import simulate
 from coterie.data import from_arrays
 from coterie.data.federation import Federation
 from coterie.engine.compile.policy import Compile
-from coterie.engine.model import LOSSES, Loss
+from coterie.engine.model import LOSSES, Loss, as_device
 from coterie.engine.rows import Build, Rows, factory
 from coterie.engine.training import Training
-from coterie.errors import CoterieError, SettingError, require
+from coterie.errors import CoterieError, require
+from coterie.experiment.experiment import load as load_experiment
 from coterie.protocol.algorithm import Algorithm
-from coterie.protocol.cohort import Personal, RoundContext
+from coterie.protocol.message import RoundContext
 from coterie.protocol.participation import Participation
+from coterie.protocol.personal import Personal
 from coterie.protocol.privacy import Privacy
+from coterie.protocol.result import Result
 from coterie.protocol.stages import Stage, Stages
 from coterie.protocol.topology import Topology
 from coterie.runs.folder import RunFolder
 from coterie.runs.onboarding import Recipe
-from coterie.runs.pace import Every
-from coterie.runs.recorder import Recorder, Watch
+from coterie.runs.play import check, described, play
+from coterie.runs.recorder import Every, Watch
 from coterie.runs.result import Run
-from coterie.validation import fits
-
-log = logging.getLogger("coterie")
 
 
 def load(
@@ -80,7 +78,7 @@ def load(
 
     def recipe() -> Recipe:
         known = _stages_of_experiment(store) if stages is None else stages
-        last, context = known[-1], RoundContext(**summary["moment"])
+        last, context = known[-1], RoundContext(**summary["context"])
         measure = loss or LOSSES[summary["task"]]
         cpu, dtype = torch.device("cpu"), tensors["centers"].dtype
         return Recipe(build, measure, cpu, dtype, last.algorithm, last.training, context)
@@ -102,8 +100,6 @@ def _model(store: RunFolder, summary: Mapping[str, Any]) -> Build:
 
 
 def _stages_of_experiment(store: RunFolder) -> Stages:
-    from coterie.experiment.experiment import load as load_experiment
-
     return load_experiment(store.experiment).methods[0].stages
 
 
@@ -155,10 +151,10 @@ def run(
     rounds; at "auto" that is 10, or up to 100 where few clients train in a round.
     """
     stages = as_stages(algorithm, rounds, training, topology, participation, privacy, init)
-    _check(seed, dtype, evaluate_every, checkpoint_every, compile)
+    check(seed, dtype, evaluate_every, checkpoint_every, compile)
     require(not resume or out is not None, "resume", resume, "true only with out, the folder of the run")
     federation = data if isinstance(data, Federation) else from_arrays(data)
-    simulation = Simulation(
+    coordinator = simulate(
         factory(model),
         federation,
         stages,
@@ -170,76 +166,15 @@ def run(
         compile=compile,
         tf32=tf32,
     )
-    recorder = Recorder(
-        simulation, None if out is None else RunFolder(Path(out)), evaluate_every, checkpoint_every
+    if experiment is None:
+        experiment = described(coordinator, len(federation.train.at), federation.fingerprint())
+    return play(
+        coordinator,
+        federation.description,
+        experiment=experiment,
+        out=out,
+        resume=resume,
+        evaluate_every=evaluate_every,
+        checkpoint_every=checkpoint_every,
+        watch=watch,
     )
-    recorder.open(described(simulation) if experiment is None else experiment, resume)
-    recorder.play_all(watch)
-    return recorder.finish()
-
-
-def _check(
-    seed: int, dtype: torch.dtype, evaluate_every: Every, checkpoint_every: int, compile: object
-) -> None:
-    require(fits(seed, int) and 0 <= seed < 2**63, "seed", seed, "a whole number from 0")
-    require(dtype in (torch.float32, torch.float64), "dtype", dtype, "torch.float32 or torch.float64")
-    if evaluate_every != "auto":
-        known = fits(evaluate_every, int) and evaluate_every >= 0
-        require(known, "evaluate_every", evaluate_every, "a whole number from 0 or 'auto'")
-    require(compile == "auto" or isinstance(compile, bool), "compile", compile, "'auto', true or false")
-    require(checkpoint_every >= 1, "checkpoint_every", checkpoint_every, "1 or more")
-
-
-def as_stages(
-    algorithm: Algorithm | Stage | Sequence[Stage],
-    rounds: int,
-    training: Training | None = None,
-    topology: Topology | None = None,
-    participation: Participation | None = None,
-    privacy: Privacy | None = None,
-    init: str | Initialisation | None = None,
-) -> Stages:
-    how = {"training": training, "topology": topology, "participation": participation, "privacy": privacy}
-    if isinstance(algorithm, str | type):
-        says = f"is {algorithm!r}; allowed is an algorithm with its settings, such as coterie.FedAvg(), or stages"
-        raise SettingError("algorithm", says)
-    if isinstance(algorithm, Stage | Sequence):
-        for name, value in {**how, "init": init}.items():
-            if value is not None:
-                raise SettingError(
-                    name, "is given beside stages, which have their own; give it to each Stage"
-                )
-        return Stages((algorithm,) if isinstance(algorithm, Stage) else algorithm)
-    given: dict[str, Any] = {name: value for name, value in how.items() if value is not None}
-    return initialised(Stage(algorithm, rounds, **given), init)
-
-
-def as_device(name: torch.device | str | None) -> torch.device | None:
-    if name is None:
-        return None
-    try:
-        device = torch.device(name)
-    except RuntimeError as problem:
-        raise SettingError(
-            "device", f"is {name!r}; allowed is 'cpu' or 'cuda', or None for the best"
-        ) from problem
-    there = device.type != "cuda" or torch.cuda.is_available()
-    require(there, "device", name, "'cpu' or None, as this machine has no CUDA device")
-    return device
-
-
-def described(simulation: Simulation) -> str:
-    """What a run from Python can say of itself; its model and data are known there alone."""
-    from coterie.toml import write
-
-    settings = {
-        "made": "in Python, by coterie.run",
-        "seed": simulation.seed,
-        "clients": len(simulation.data),
-        "points": len(simulation.data.train.at),
-        "numbers_in_a_row": simulation.model.rows.width,
-        "dtype": str(simulation.model.dtype),
-        "data": simulation.data.fingerprint(),
-        "stages": [repr(stage) for stage in simulation.stages],
-    }
-    return write(settings)

@@ -11,22 +11,25 @@ from torch.nn.functional import normalize, one_hot
 from coterie.algorithms.hard_clusters import of_least_loss
 from coterie.errors import require
 from coterie.protocol.algorithm import Algorithm
-from coterie.protocol.cohort import Cohort, Personal
+from coterie.protocol.cohort import Cohort
+from coterie.protocol.fields import SIZE, UPDATE, Declared
 from coterie.protocol.message import Fields, Messages
-from coterie.protocol.received import Received, State
+from coterie.protocol.personal import Personal
+from coterie.protocol.received import Received
+from coterie.protocol.state import State
 
 
 @dataclass(frozen=True)
 class CFL(Algorithm):
     """Clusters that split when they are stationary but their clients are not. Sattler et al., TNNLS 2020.
 
-    Told: my update and how many points I have. Kept: nothing. The server finds the number of clusters.
+    Sent: my update and how many points I have. Kept: nothing. The server finds the number of clusters.
     Choice: the thresholds are lengths, as in the paper, and so depend on model and data; 0.4 and 1.6 are those of
     the authors' example.
     Choice: in the round of a split each half already takes its own mean update from the center they had in common.
-    Choice: a member that was not heard when its cluster split stays with the half that keeps the name; it can split
+    Choice: a member that sent nothing when its cluster split stays with the half that keeps the name; it can split
     off later, but never join another. With many absent clients this leaves too many clusters.
-    Choice: a client that comes later has told no update; it takes the center of least loss on its data.
+    Choice: a client that comes later has sent no update; it takes the center of least loss on its data.
     Differs: public ports of the authors' program part by complete linkage (`linkage="complete"`); single linkage is
     what makes the greatest cosine between the halves as small as it can be, which the paper asks for.
     """
@@ -45,6 +48,7 @@ class CFL(Algorithm):
   year={2020}
 }"""
 
+    sends: ClassVar[Declared] = {"update": UPDATE, "size": SIZE}
     needs_server: ClassVar[bool] = True
     last_only: ClassVar[bool] = True
 
@@ -56,7 +60,7 @@ class CFL(Algorithm):
         require(-1 <= self.most_alike <= 1, "most_alike", self.most_alike, "a cosine, between -1 and 1")
         require(self.smallest >= 1, "smallest", self.smallest, "1 or more")
 
-    # at the listener
+    # at the aggregator
     def begin(self, state: State) -> State:
         return state.update(member=torch.zeros(state.n_clients, dtype=torch.long, device=state.keys.device))
 
@@ -70,28 +74,26 @@ class CFL(Algorithm):
     def combine(self, state: State, received: Received) -> State:
         member, parent = state.member.clone(), list(range(state.centers.shape[1]))
         for cluster in range(len(parent)) if state.context.round >= self.first_split else ():
-            letters = (state.member[received.clients] == cluster).nonzero()[:, 0]
-            leaves = self._split(state, received, letters)
-            if leaves is not None:  # letters are not clients: go back to who sent them
-                member[received.clients[letters[leaves]]] = len(parent)  # who was not heard stays
+            which = (state.member[received.clients] == cluster).nonzero()[:, 0]
+            leaves = self._split(state, received, which)
+            if leaves is not None:  # messages are not clients: go back to who sent them
+                member[received.clients[which[leaves]]] = len(parent)  # who sent nothing stays
                 parent.append(cluster)
         centers = state.centers[:, parent]
         weight = one_hot(member[received.clients], centers.shape[1]) * received.size[:, None]
         still = torch.zeros_like(centers)
         return state.update(centers=centers + received.mean("update", weight, otherwise=still), member=member)
 
-    def _split(self, state: State, received: Received, letters: Tensor) -> Tensor | None:
-        """(letter,) bool: the half of a cluster that leaves it, if it is to be split."""
-        if len(letters) < 2 * self.smallest:
+    def _split(self, state: State, received: Received, which: Tensor) -> Tensor | None:
+        """(message,) bool: the half of a cluster that leaves it, if it is to be split."""
+        if len(which) < 2 * self.smallest:
             return None
-        updates = received.update[letters][:, : state.rows.n_parameters].double()
-        size = received.size[letters].double()
+        updates = received.update[which][:, : state.rows.n_parameters].double()
+        size = received.size[which].double()
         mean = (size[:, None] * updates).sum(0) / size.sum()
         if mean.norm() >= self.stationary or updates.norm(dim=1).max() <= self.restless:
             return None  # the cluster still moves, or all its clients have come to rest
-        order = torch.argsort(
-            state.keys[received.clients[letters]]
-        )  # the result shall not hang on their order
+        order = torch.argsort(state.keys[received.clients[which]])  # the result shall not hang on their order
         unit = normalize(updates[order], dim=1)
         cosine = (unit @ unit.T).clamp(-1, 1)
         halves = AgglomerativeClustering(2, metric="precomputed", linkage=self.linkage)
@@ -107,9 +109,6 @@ class CFL(Algorithm):
         return leaves
 
     # under privacy
-    def tells(self, rounds: int) -> dict[str, int]:
-        return {"update": rounds, "size": rounds}
-
     def trained_from(self, offer: Messages, sent: Fields) -> Tensor:
         return torch.zeros_like(sent["update"])
 

@@ -6,14 +6,15 @@ from typing import ClassVar, Literal
 from coterie.protocol.algorithm import Algorithm
 from coterie.protocol.cohort import Cohort
 from coterie.protocol.message import Fields, Messages
-from coterie.protocol.received import Received, State
+from coterie.protocol.received import Received
+from coterie.protocol.state import State
 
 
 @dataclass(frozen=True)
 class FedAvg(Algorithm):
     """One model for all. McMahan et al., AISTATS 2017, Algorithm 1.
 
-    Told: my row and how many points I have. Kept: nothing.
+    Sent: my row and how many points I have. Kept: nothing.
     Over a graph every client averages its own row with those of its neighbours.
     """
 
@@ -30,7 +31,7 @@ class FedAvg(Algorithm):
     def train(self, cohort: Cohort, offer: Messages) -> Fields:
         return {"row": cohort.solve(offer.centers[:, 0]), "size": cohort.sizes}
 
-    # at the listener
+    # at the aggregator
     def combine(self, state: State, received: Received) -> State:
         weight = received.size if self.weights == "size" else received.size.clamp(max=1)
         return state.update(centers=received.mean("row", weight[:, None], otherwise=state.centers))

@@ -13,7 +13,7 @@ from coterie.protocol.message import Fields, Messages
 class FedProx(FedAvg):
     """FedAvg whose clients are pulled to the model they were sent. Li et al., MLSys 2020, Algorithm 2.
 
-    Told: my row and how many points I have. Kept: nothing.
+    Sent: my row and how many points I have. Kept: nothing.
     Choice: rows are averaged by size as in FedAvg (the paper draws clients by size and takes a plain mean).
     """
 

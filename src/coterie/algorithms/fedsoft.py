@@ -9,9 +9,12 @@ from torch import Tensor
 
 from coterie.errors import SettingError, require
 from coterie.protocol.algorithm import Algorithm
-from coterie.protocol.cohort import Cohort, Personal, mix_rows
+from coterie.protocol.cohort import Cohort
+from coterie.protocol.fields import IMPORTANCE, MODEL, SIZE, Declared
 from coterie.protocol.message import Fields, Messages
-from coterie.protocol.received import Received, State
+from coterie.protocol.personal import Personal, mix_rows
+from coterie.protocol.received import Received
+from coterie.protocol.state import State
 from coterie.protocol.topology import Topology
 
 
@@ -19,13 +22,13 @@ from coterie.protocol.topology import Topology
 class FedSoft(Algorithm):
     """Soft clusters from one proximal problem per client. Ruan & Joe-Wong, AAAI 2022, Algorithm 1.
 
-    Told: the share of each cluster in my data and its size, every `refresh` rounds; my row, when drawn.
+    Sent: my importance of each cluster and my size, every `refresh` rounds; my row, when drawn.
     Kept: my row, which is also my personal model.
     Initialisation: `clients` at a server; the paper's own is `random`, which it is over a graph.
     Choice: line 17 names no starting point; we start at the weighted center (`start="own"`: at my last row).
     Choice: eq. (6) normalises over the set that it is used to draw; we take all clients.
-    Choice: over a graph everybody trains, anchored at its own centers, and a listener takes everyone heard,
-    weighted by share·size; there are no draws.
+    Choice: over a graph everybody trains, anchored at its own centers, and an aggregator takes the rows of all its
+    neighbours, weighted by importance·size; there are no draws.
     Choice: a client that comes later solves line 17 once, from the weighted center in any case.
     Differs: the published program starts at the client's last row, draws without replacement, smooths only
     where the count is zero, keeps Adam's state between rounds and does not shuffle. The first three are
@@ -33,13 +36,13 @@ class FedSoft(Algorithm):
     """
 
     n_clusters: int  # how many clusters, S
-    pull: float = 0.1  # λ, eq. (4): how strongly a client is held to the centers it has a share of
+    pull: float = 0.1  # λ, eq. (4): the proximal weight: how strongly a client is held to its centers
     draws: int | None = None  # K per cluster, line 16; None: 60 as in the paper, or all if there are fewer
-    refresh: int = 2  # τ, line 3: shares are estimated anew each so many rounds
-    smoothing: float = 1e-4  # σ, line 10: the least share that a client reports
+    refresh: int = 2  # τ, line 3: importance is estimated anew each so many rounds
+    smoothing: float = 1e-4  # σ, line 10: the least importance that a client reports
     start: Literal["center", "own"] = "center"  # of a local solve: the weighted center, or my last row
     replacement: bool = True  # are the K draws independent?
-    smooth: Literal["small", "zero"] = "small"  # shares below σ become σ, or only those that are zero
+    smooth: Literal["small", "zero"] = "small"  # importance below σ becomes σ, or only where it is zero
 
     bibtex: ClassVar[str] = """@inproceedings{ruan2022fedsoft,
   title={FedSoft: Soft Clustered Federated Learning with Proximal Local Updating},
@@ -48,6 +51,8 @@ class FedSoft(Algorithm):
   year={2022}
 }"""
 
+    reports: ClassVar[Declared] = {"importance": IMPORTANCE, "size": SIZE}
+    sends: ClassVar[Declared] = {"row": MODEL, "importance": IMPORTANCE.echoed(), "size": SIZE}
     soft: ClassVar[bool] = True
     init_at_server: ClassVar[str] = "clients"
 
@@ -70,59 +75,57 @@ class FedSoft(Algorithm):
         most = f"1 to {n_clients}, the number of clients"
         require(self.draws is None or self.draws <= n_clients, "draws", self.draws, most)
 
-    # at the listener
+    # at the aggregator
     def begin(self, state: State) -> State:
-        share = state.centers.new_full((state.n_clients, self.n_clusters), 1 / self.n_clusters)
-        size = torch.zeros(state.n_clients, dtype=torch.long, device=share.device)  # not known yet
-        return state.update(share=share, size=size, drawn=torch.ones_like(share))
+        u = state.centers.new_full((state.n_clients, self.n_clusters), 1 / self.n_clusters)
+        size = torch.zeros(state.n_clients, dtype=torch.long, device=u.device)  # not known yet
+        return state.update(importance=u, size=size, drawn=torch.ones_like(u))
 
     def ask(self, state: State) -> Messages | None:
-        return (
-            state.offer(centers=state.centers) if state.context.round % self.refresh == 0 else None
-        )  # lines 3-4
+        """Lines 3-4: everyone, every τ rounds."""
+        return state.offer(centers=state.centers) if state.context.round % self.refresh == 0 else None
 
     def plan(self, state: State, reports: Messages | None) -> tuple[State, Messages]:
         state = state.note(reports)  # line 13: else as before
+        u, n = state.importance, _known(state.size)[:, None]
         if not state.at_server:
-            return state, state.offer(centers=state.centers, share=state.share)
-        known = state.size > 0
-        typical = state.size[known].double().mean() if known.any() else 1.0  # for who has not reported yet
-        weight = state.share * torch.where(known, state.size, typical)[:, None]
-        chance = weight / weight.sum(0)  # eq. (6)
+            return state, state.offer(centers=state.centers, importance=u)
+        v = u * n
+        v /= v.sum(0)  # eq. (6)
         draws = self.draws or min(60, state.n_clients)
-        state = state.update(drawn=state.draw(chance, draws, self.replacement))  # line 16
-        return state, state.offer(to=state.drawn.any(1), centers=state.centers, share=state.share)
+        state = state.update(drawn=state.draw(v, draws, self.replacement))  # line 16
+        return state, state.offer(to=state.drawn.any(1), centers=state.centers, importance=u)
 
     def combine(self, state: State, received: Received) -> State:
-        weight = (
-            state.drawn[received.clients] if received.at_server else received.share * received.size[:, None]
-        )
+        draws = state.drawn[received.clients]
+        weight = draws if received.at_server else received.importance * received.size[:, None]
         return state.update(centers=received.mean("row", weight, otherwise=state.centers))  # line 18
 
     # under privacy
-    def tells(self, rounds: int) -> dict[str, int]:
-        reports = math.ceil(rounds / self.refresh)
-        return {"row": rounds, "share": reports, "size": rounds + reports}
+    def n_reports(self, rounds: int) -> int:
+        return math.ceil(rounds / self.refresh)
 
     def trained_from(self, offer: Messages, sent: Fields) -> Tensor:
-        return mix_rows(offer.share, offer.centers)
+        return mix_rows(offer.importance, offer.centers)
 
     # at the client
     def report(self, cohort: Cohort, offer: Messages) -> Fields:
-        return {"share": self._smoothed(self.importance(cohort, offer)), "size": cohort.sizes}  # lines 5-10
+        u = self._smoothed(self.importance(cohort, offer))  # lines 5-10
+        return {"importance": u, "size": cohort.sizes}
 
-    def _smoothed(self, share: Tensor) -> Tensor:
+    def _smoothed(self, u: Tensor) -> Tensor:
         if self.smooth == "zero":
-            return torch.where(share == 0, self.smoothing, share)
-        return share.clamp(min=self.smoothing)
+            return torch.where(u == 0, self.smoothing, u)
+        return u.clamp(min=self.smoothing)
 
     def train(self, cohort: Cohort, offer: Messages) -> Fields:
-        anchor = mix_rows(offer.share, offer.centers)  # the S pulls of eq. (4) are one, toward Σu·c / Σu ...
-        pull = self.pull * offer.share.sum(1)  # ... of strength λ·Σu; eq. (5) is Σu = 1
+        u = offer.importance
+        anchor = mix_rows(u, offer.centers)  # the S proximal terms of eq. (4) are one, toward Σu·c / Σu ...
+        pull = self.pull * u.sum(1)  # ... of weight λ·Σu; eq. (5) is Σu = 1
         start = anchor if self.start == "center" else cohort.recall("row", cohort.initial)
         row = cohort.solve(start, anchor=anchor, pull=pull)  # line 17
         cohort.keep("row", row)
-        return {"row": row, "share": offer.share, "size": cohort.sizes}
+        return {"row": row, "importance": u, "size": cohort.sizes}
 
     def personal(self, cohort: Cohort, offer: Messages) -> Personal:
         if self.start == "own":
@@ -131,7 +134,14 @@ class FedSoft(Algorithm):
         return Personal.single(cohort.recall("row", never_drawn))
 
     def onboard(self, cohort: Cohort, offer: Messages) -> tuple[Tensor, Personal]:
-        share = self.importance(cohort, offer)
-        cohort.keep("row", mix_rows(share, offer.centers))  # it has no last row to start at
-        self.train(cohort, Messages(offer.clients, {**offer.fields, "share": self._smoothed(share)}))
-        return share, self.personal(cohort, offer)
+        u = self.importance(cohort, offer)
+        cohort.keep("row", mix_rows(u, offer.centers))  # it has no last row to start at
+        self.train(cohort, Messages(offer.clients, {**offer.fields, "importance": self._smoothed(u)}))
+        return u, self.personal(cohort, offer)
+
+
+def _known(size: Tensor) -> Tensor:
+    """(client,) sizes, with the mean of those known for clients that have not reported yet."""
+    known = size > 0
+    typical = size[known].double().mean() if known.any() else 1.0
+    return torch.where(known, size, typical)

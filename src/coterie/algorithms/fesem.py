@@ -11,7 +11,7 @@ from coterie.engine.rows import Part
 class FeSEM(WeCFL):
     """Hard clusters by k-means on whole models, all clients alike. Xie et al., 2021 (eq. 2 of WeCFL).
 
-    Told: my row and how many points I have. Kept: nothing.
+    Sent: my row and how many points I have. Kept: nothing.
     Initialisation: `random`, of which it takes one model for all.
     It is WeCFL with equal weights on all parameters; the choices are stated there.
     """

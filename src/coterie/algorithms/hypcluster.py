@@ -10,7 +10,7 @@ from coterie.algorithms.ifca import IFCA
 class HypCluster(IFCA):
     """The same choice by loss, weighted by data. Mansour et al., 2020, Algorithm 1.
 
-    Told: the center I chose, my row trained from it, how many points I have. Kept: nothing.
+    Sent: the center I chose, my row trained from it, how many points I have. Kept: nothing.
     Choice: the paper optimises each cluster's pooled loss by any method; we average rows by size, as FedAvg does.
     Initialisation: `clients` at a server and `soft` over a graph; the paper's own is `random`.
     """

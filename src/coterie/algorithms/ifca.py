@@ -5,18 +5,22 @@ from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
+from torch.nn.functional import one_hot
 
-from coterie.algorithms.hard_clusters import ChosenByLoss
-from coterie.protocol.cohort import Cohort, chosen
+from coterie.algorithms.hard_clusters import ChosenByLoss, least_loss
+from coterie.protocol.cohort import Cohort
+from coterie.protocol.fields import CHOICE, MODEL, SIZE, Declared
 from coterie.protocol.message import Fields, Messages
-from coterie.protocol.received import Received, State
+from coterie.protocol.personal import chosen
+from coterie.protocol.received import Received
+from coterie.protocol.state import State
 
 
 @dataclass(frozen=True)
 class IFCA(ChosenByLoss):
     """Hard clusters, chosen by loss. Ghosh et al., NeurIPS 2020, Algorithm 1.
 
-    Told: the center I chose, my row trained from it, how many points I have. Kept: nothing.
+    Sent: the center I chose, my row trained from it, how many points I have. Kept: nothing.
     Choice: clusters are averaged with equal weights as in the paper, where all clients have as many points.
     Choice: `averaging="gradient"` is one full-batch step per round, with the rate of the training.
     Over a graph every client has centers of its own.
@@ -33,9 +37,11 @@ class IFCA(ChosenByLoss):
   year={2020}
 }"""
 
+    sends: ClassVar[Declared] = {"choice": CHOICE, "row": MODEL, "size": SIZE}
+
     # at the client
     def train(self, cohort: Cohort, offer: Messages) -> Fields:
-        choice = self.choose(cohort, offer)
+        choice = least_loss(cohort, offer.centers)
         start = chosen(offer.centers, choice)
         training = cohort.training
         if self.averaging == "gradient":
@@ -54,22 +60,17 @@ class IFCA(ChosenByLoss):
         return {"choice": choice, "row": row, "size": cohort.sizes}
 
     # under privacy
-    def tells(self, rounds: int) -> dict[str, int]:
-        return {"choice": rounds, "row": rounds, "size": rounds}
-
     def trained_from(self, offer: Messages, sent: Fields) -> Tensor:
         return chosen(offer.centers, sent["choice"])
 
-    # at the listener
+    # at the aggregator
     def combine(self, state: State, received: Received) -> State:
         weight = received.size if self.weights == "size" else torch.ones_like(received.size)
-        after = self.aggregate(state, received, received.choice, weight)
-        if self.averaging == "model":
-            return after
-        # θ_j − γ/m·Σ s_ij g_i: a sum over the cluster, divided by the number of all that were heard
-        mine = torch.nn.functional.one_hot(received.choice, self.n_clusters) * weight[:, None]
-        aggregator, letter = received.edges
-        total = state.centers.new_zeros(received.aggregators, self.n_clusters)
-        total.index_add_(0, aggregator, mine[letter].to(total.dtype))
-        share = (total / total.sum(1, keepdim=True).clamp(min=1e-12))[:, :, None]
-        return state.update(centers=state.rows.stepped(state.centers, after.centers, share))
+        member = one_hot(received.choice, self.n_clusters) * weight[:, None]
+        centers = received.mean("row", member, otherwise=state.centers)  # one that nobody chose stays
+        if self.averaging == "gradient":
+            # θ_j − γ/m·Σ s_ij g_i: a sum over the cluster, divided by the number of all that were received
+            total = received.totals(member.to(centers.dtype))
+            share = (total / total.sum(1, keepdim=True).clamp(min=1e-12))[:, :, None]
+            centers = state.rows.stepped(state.centers, centers, share)
+        return state.update(centers=centers)

@@ -7,14 +7,17 @@ stage and gives the stages to play in its place. It spends some of the stage's r
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 from coterie.algorithms import Algorithm, FedAvg, FedSoft, OneShot, WeCFL
+from coterie.engine.training import Training
 from coterie.errors import SettingError, require
+from coterie.protocol.participation import Participation
+from coterie.protocol.privacy import Privacy
 from coterie.protocol.stages import Stage, Stages
-from coterie.protocol.topology import Server
+from coterie.protocol.topology import Server, Topology
 
 Initialisation = Callable[[Stage], Stages]
 
@@ -58,7 +61,7 @@ def soft(stage: Stage) -> Stages:
 
 
 def _clustered(algorithm: Algorithm, stage: Stage) -> Stages:
-    """To be clustered, clients have to be heard: all are invited, even where later rounds invite some."""
+    """To be clustered, clients have to send a row: all are invited, even where later rounds invite some."""
     everyone = replace(stage.participation, fraction=1.0, select="uniform", candidates=None, clusters=None)
     first = replace(stage, algorithm=algorithm, topology=Server(), participation=everyone)
     return _until_separated(first, stage, stage.rounds // 3)
@@ -119,3 +122,28 @@ INITIALISATIONS: dict[str, Initialisation] = {
     "one-shot": one_shot,
     "soft": soft,
 }
+
+
+def as_stages(
+    algorithm: Algorithm | Stage | Sequence[Stage],
+    rounds: int,
+    training: Training | None = None,
+    topology: Topology | None = None,
+    participation: Participation | None = None,
+    privacy: Privacy | None = None,
+    init: str | Initialisation | None = None,
+) -> Stages:
+    """What is to be played: stages as they are given, or a lone algorithm with its initialisation."""
+    how = {"training": training, "topology": topology, "participation": participation, "privacy": privacy}
+    if isinstance(algorithm, str | type):
+        says = f"is {algorithm!r}; allowed is an algorithm with its settings, such as coterie.FedAvg(), or stages"
+        raise SettingError("algorithm", says)
+    if isinstance(algorithm, Stage | Sequence):
+        for name, value in {**how, "init": init}.items():
+            if value is not None:
+                raise SettingError(
+                    name, "is given beside stages, which have their own; give it to each Stage"
+                )
+        return Stages((algorithm,) if isinstance(algorithm, Stage) else algorithm)
+    given: dict[str, Any] = {name: value for name, value in how.items() if value is not None}
+    return initialised(Stage(algorithm, rounds, **given), init)

@@ -6,19 +6,23 @@ from typing import ClassVar
 from torch import Tensor
 
 from coterie.protocol.algorithm import Algorithm
-from coterie.protocol.cohort import Cohort, Personal
+from coterie.protocol.cohort import Cohort
+from coterie.protocol.fields import Declared
 from coterie.protocol.message import Fields, Messages
-from coterie.protocol.received import Received, State
+from coterie.protocol.personal import Personal
+from coterie.protocol.received import Received
+from coterie.protocol.state import State
 
 
 @dataclass(frozen=True)
 class Local(Algorithm):
     """Every client trains alone, from the common random start.
 
-    Told: nothing. Kept: my row, which is my personal model.
+    Sent: nothing. Kept: my row, which is my personal model.
     """
 
     bibtex: ClassVar[str] = ""
+    sends: ClassVar[Declared] = {}
 
     def plan(self, state: State, reports: Messages | None) -> tuple[State, Messages]:
         return state, state.offer()
@@ -28,9 +32,6 @@ class Local(Algorithm):
 
     def final_offer(self, state: State) -> Messages:
         return state.offer()
-
-    def tells(self, rounds: int) -> dict[str, int]:
-        return {}
 
     def train(self, cohort: Cohort, offer: Messages) -> Fields:
         cohort.keep("row", cohort.solve(cohort.recall("row", cohort.initial)))

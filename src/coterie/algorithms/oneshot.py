@@ -6,6 +6,7 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor
+from torch.nn.functional import one_hot
 
 from coterie.algorithms.hard_clusters import ClusteredByRow
 from coterie.clustering.kfed import KFed, farthest_first
@@ -13,7 +14,8 @@ from coterie.clustering.local import lloyd
 from coterie.engine.rows import Part
 from coterie.prng import mix
 from coterie.protocol.message import Messages
-from coterie.protocol.received import Received, State
+from coterie.protocol.received import Received
+from coterie.protocol.state import State
 
 log = logging.getLogger("coterie")
 
@@ -25,8 +27,8 @@ class OneShot(ClusteredByRow):
     k-FED (Dennis, Li & Smith, ICML 2021, Algorithm 2) clusters what devices tell in one round. Here a device is a
     client, and its one mean is its first row, trained from a model common to all.
 
-    Told: my row and how many points I have. Kept: nothing.
-    Choice: a client that is first heard later is sent the mean of all centers, and joins the cluster whose center is
+    Sent: my row and how many points I have. Kept: nothing.
+    Choice: a client that first sends a row later is sent the mean of all centers, and joins the cluster whose center is
     nearest to what it made of it (Theorem 3.2).
     Initialisation: none is needed, for the first round finds the clusters.
     """
@@ -63,17 +65,18 @@ class OneShot(ClusteredByRow):
         member, clustered = state.member.clone(), state.clustered.clone()
         member[received.clients], clustered[received.clients] = found, True
         state = state.update(member=member, clustered=clustered)
-        return self.aggregate(state, received, found, received.size)
+        share = one_hot(found, self.n_clusters) * received.size[:, None]
+        return state.update(centers=received.mean("row", share, otherwise=state.centers))
 
     def one_round(self, state: State, received: Received, columns: Tensor) -> Tensor:
-        """(letter,) Algorithm 2: from one client, farthest-first, then one round of Lloyd.
+        """(message,) Algorithm 2: from one client, farthest-first, then one round of Lloyd.
 
         By whom it begins is drawn by key, for rounding must not decide it. Fewer clusters where fewer rows differ.
         """
         rows = received.row[:, columns].double().cpu().numpy()
         if len(rows) < self.n_clusters:
             log.warning(
-                "%d clients were heard, too few to find %d clusters at once", len(rows), self.n_clusters
+                "%d clients sent a model, too few to find %d clusters at once", len(rows), self.n_clusters
             )
         m = state.context
         begins = int(mix(m.seed, m.stage, "one shot", state.keys[received.clients]).argmin())

@@ -7,16 +7,19 @@ from torch import Tensor
 
 from coterie.errors import require
 from coterie.protocol.algorithm import Algorithm
-from coterie.protocol.cohort import Cohort, Personal
+from coterie.protocol.cohort import Cohort
+from coterie.protocol.fields import MODEL, Declared
 from coterie.protocol.message import Fields, Messages
-from coterie.protocol.received import Received, State
+from coterie.protocol.personal import Personal
+from coterie.protocol.received import Received
+from coterie.protocol.state import State
 
 
 @dataclass(frozen=True)
 class pFedMe(Algorithm):
     """Personal models by Moreau envelopes. T. Dinh, Tran & Nguyen, NeurIPS 2020, Algorithm 1.
 
-    Told: my local w. Kept: θ, which is my personal model.
+    Sent: my local w. Kept: θ, which is my personal model.
     Choice: the inner problem is begun at the present w (the paper names no start).
     Choice: rows are averaged with equal weights, as in the paper; an epoch's length of the training is not used.
     Choice: a client that comes later trains for one round from the center and keeps its θ.
@@ -35,6 +38,8 @@ class pFedMe(Algorithm):
   booktitle={NeurIPS},
   year={2020}
 }"""
+
+    sends: ClassVar[Declared] = {"row": MODEL}
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -69,11 +74,7 @@ class pFedMe(Algorithm):
         self.train(cohort, offer)
         return super().onboard(cohort, offer)
 
-    # under privacy
-    def tells(self, rounds: int) -> dict[str, int]:
-        return {"row": rounds}
-
-    # at the listener
+    # at the aggregator
     def combine(self, state: State, received: Received) -> State:
         mean = received.mean("row", state.centers.new_ones(len(received.clients), 1), otherwise=state.centers)
         return state.update(

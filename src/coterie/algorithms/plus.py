@@ -10,22 +10,26 @@ from torch import Tensor
 from coterie.algorithms.wecfl import WeCFL
 from coterie.errors import require
 from coterie.protocol.algorithm import Algorithm
-from coterie.protocol.cohort import Cohort, Personal
+from coterie.protocol.cohort import Cohort
+from coterie.protocol.fields import MODELS, SIZE, Declared
 from coterie.protocol.message import Fields, Messages
-from coterie.protocol.received import Received, State
+from coterie.protocol.personal import Personal
+from coterie.protocol.received import Received
+from coterie.protocol.state import State
 
 
 @dataclass(frozen=True)
 class FedAvgPlus(Algorithm):
     """As many runs of FedAvg as there are clusters, from other random starts; soft voting (WeCFL, section 7).
 
-    Told: a row for each run and how many points I have. Kept: nothing.
+    Sent: a row for each run and how many points I have. Kept: nothing.
     """
 
     n_clusters: int  # how many runs, K
     weights: Literal["size", "equal"] = "size"  # of clients in the mean: n_k, or all alike
 
     bibtex: ClassVar[str] = WeCFL.bibtex
+    sends: ClassVar[Declared] = {"row": MODELS, "size": SIZE}
     needs_server: ClassVar[bool] = True
 
     @classmethod
@@ -46,7 +50,7 @@ class FedAvgPlus(Algorithm):
     def trained_from(self, offer: Messages, sent: Fields) -> Tensor:
         return offer.centers
 
-    # at the listener
+    # at the aggregator
     def combine(self, state: State, received: Received) -> State:
         weight = received.size if self.weights == "size" else received.size.clamp(max=1)
         each = weight[:, None].expand(-1, self.n_clusters)
@@ -57,7 +61,7 @@ class FedAvgPlus(Algorithm):
 class FedProxPlus(FedAvgPlus):
     """As many runs of FedProx as there are clusters, from other random starts; soft voting (WeCFL, section 7).
 
-    Told: a row for each run and how many points I have. Kept: nothing.
+    Sent: a row for each run and how many points I have. Kept: nothing.
     """
 
     pull: float = 0.95  # μ; 0.95 in WeCFL's section 7.2

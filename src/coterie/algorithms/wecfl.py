@@ -1,25 +1,36 @@
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+import numpy as np
 import torch
+from scipy.optimize import linear_sum_assignment
+from torch import Tensor
+from torch.nn.functional import normalize, one_hot
 
-from coterie.algorithms.hard_clusters import ClusteredByRow, cluster_rows
+from coterie.algorithms.hard_clusters import ClusteredByRow
 from coterie.engine.rows import Part
-from coterie.protocol.received import Received, State
+from coterie.prng import mix
+from coterie.protocol.cohort import Cohort
+from coterie.protocol.message import Fields, Messages
+from coterie.protocol.received import Received
+from coterie.protocol.state import State
+
+log = logging.getLogger("coterie")
 
 
 @dataclass(frozen=True)
 class WeCFL(ClusteredByRow):
     """Hard clusters by weighted k-means on the clients' models. Ma et al., 2022, Algorithm 1.
 
-    Told: my row and how many points I have. Kept: nothing.
+    Sent: my row and how many points I have. Kept: nothing.
     Initialisation: `random`, of which it takes one model for all; `warm-up` gives it a better one.
     Choice: all clients begin at one common model, so that rows differ by data alone, and the first clustering is
     k-means with k-means++ starts: from random centers the nearest one would be the same for all.
-    Choice: when some clients are not heard, those heard take one expectation step from the present centers.
-    Choice: a client that comes later has told the server no row; it takes the center of least loss on its data.
+    Choice: when some clients are missing, those received take one expectation step from the present centers.
+    Choice: a client that comes later has sent the server no row; it takes the center of least loss on its data.
     Differs: the published program begins the clustering anew each round; so do we, with labels matched to those
     before (`restart=False`: one expectation step a round, as Algorithm 1 reads). It represents a client by the last
     layer's weight matrix (`represent="last"`).
@@ -37,15 +48,66 @@ class WeCFL(ClusteredByRow):
   year={2022}
 }"""
 
+    # at the server
+    def plan(self, state: State, reports: Messages | None) -> tuple[State, Messages]:
+        """Distribution step: H_k goes to the clients of cluster k."""
+        return state, state.offer(center=state.centers[0, state.member], member=state.member)
+
+    # at the client
+    def train(self, cohort: Cohort, offer: Messages) -> Fields:
+        """Local update step: from H_k, by the client's own data."""
+        return {"row": cohort.solve(offer.center), "size": cohort.sizes}
+
+    # at the server
     def combine(self, state: State, received: Received) -> State:
-        weight = received.size if self.weights == "size" else torch.ones_like(received.size)
-        columns = state.rows.columns(self.represent)
-        member = cluster_rows(
-            state, received, columns, weight, self.n_clusters, self.distance, self.restart
-        )  # expectation
+        weight = received.size if self.weights == "size" else torch.ones_like(received.size)  # λ_i
+        member = self._expectation(state, received, weight)
+        # maximization step: each center H_k becomes the weighted mean of its members' rows; one without stays
+        share = one_hot(member, self.n_clusters) * weight[:, None]
+        centers = received.mean("row", share, otherwise=state.centers)
         members = state.member.clone()
         members[received.clients] = member
         clustered = state.clustered | (len(member) > self.n_clusters)
-        return self.aggregate(
-            state.update(member=members, clustered=clustered), received, member, weight
-        )  # maximization
+        return state.update(centers=centers, member=members, clustered=clustered)
+
+    def _expectation(self, state: State, received: Received, weight: Tensor) -> Tensor:
+        """(message,) the cluster of each client: argmin_k λ_i·d(g_i, G_k)."""
+        columns = state.rows.columns(self.represent).to(received.row.device)
+        g, G = received.row[:, columns], state.centers[0][:, columns]
+        if self.distance == "cosine":
+            g, G = normalize(g, dim=1), normalize(G, dim=1)
+        before = state.member[received.clients]
+        if not bool(state.clustered.any()):  # the first clustering
+            if len(g) > self.n_clusters:
+                return self._k_means(state, received, g, weight)
+            says = "%d clients sent a model; more are needed to find %d clusters, so all are one for now"
+            log.warning(says, len(g), self.n_clusters)
+            return before
+        if self.restart and len(g) == state.n_clients:  # begun anew, as in the published program
+            return _matched(self._k_means(state, received, g, weight), before, self.n_clusters)
+        return torch.cdist(g, G).argmin(1)  # one step, as Algorithm 1 reads
+
+    def _k_means(self, state: State, received: Received, g: Tensor, weight: Tensor) -> Tensor:
+        """(message,) weighted k-means++ and Lloyd. Rows are sorted by client key: their order changes nothing."""
+        from sklearn.cluster import KMeans
+
+        order = torch.argsort(state.keys[received.clients])
+        context = state.context
+        seed = int(mix(context.seed, context.stage, context.round, "k-means") % 2**32)
+
+        def labels() -> Tensor:
+            means = KMeans(self.n_clusters, n_init=10, random_state=seed)
+            means.fit(g[order].double().cpu().numpy(), sample_weight=weight[order].double().cpu().numpy())
+            return torch.as_tensor(means.labels_).long()
+
+        found = torch.empty_like(received.clients)
+        found[order] = received.decided(labels)
+        return found
+
+
+def _matched(found: Tensor, before: Tensor, clusters: int) -> Tensor:
+    """The labels found, renamed so that as many clients as possible keep theirs."""
+    agree = np.zeros((clusters, clusters))
+    np.add.at(agree, (found.cpu().numpy(), before.cpu().numpy()), 1)
+    _, name = linear_sum_assignment(-agree)
+    return torch.as_tensor(name, device=found.device)[found]

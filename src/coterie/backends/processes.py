@@ -100,11 +100,11 @@ class ProcessGroup:
 
     # tensors
 
-    def add(self, part: Tensor) -> Tensor:
+    def sum(self, part: Tensor) -> Tensor:
         """The sum over all processes, the same bits in each."""
         return self._reduced(part, dist.ReduceOp.SUM)
 
-    def most(self, part: Tensor) -> Tensor:
+    def max(self, part: Tensor) -> Tensor:
         """The greatest over all processes, number by number."""
         return self._reduced(part, dist.ReduceOp.MAX)
 
@@ -130,23 +130,23 @@ class ProcessGroup:
         some = max(1, CHUNK // max(1, rows.shape[1:].numel() * rows.element_size()))
         for begin in range(0, max(map(len, places)), some):
             length = min(some, max(map(len, places)) - begin)
-            already = rows.new_zeros(length, *rows.shape[1:])
+            sent = rows.new_zeros(length, *rows.shape[1:])
             part = rows[begin : begin + length]
-            already[: len(part)] = part
-            found = self._gathered(already)
+            sent[: len(part)] = part
+            found = self._gathered(sent)
             for at, got in zip(places, found, strict=True) if wanted else ():
                 at = at[begin : begin + length]
                 whole[at] = got[: len(at)]
         return whole
 
-    def _gathered(self, already: Tensor) -> list[Tensor]:
+    def _gathered(self, sent: Tensor) -> list[Tensor]:
         """As bytes, which every backend carries, whatever the numbers are."""
-        carried = self._carried(already)
+        carried = self._carried(sent)
         flat = carried.reshape(-1).view(torch.uint8)
         found = [torch.empty_like(flat) for _ in range(self.size)]
         with _missing():
             dist.all_gather(found, flat)
-        return [one.view(already.dtype).view(already.shape).to(already.device) for one in found]
+        return [one.view(sent.dtype).view(sent.shape).to(sent.device) for one in found]
 
     def _carried(self, part: Tensor) -> Tensor:
         return part if self.nccl else part.cpu()

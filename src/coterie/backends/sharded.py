@@ -1,7 +1,7 @@
-"""Clients dealt out among processes: each computes its own, and what is narrow is told to all.
+"""Clients divided among processes: each computes its own, and what is narrow is known to all.
 
-Rows stay with the process that trained them. A mean at a server adds up each process's part; whatever needs the
-rows themselves (a graph, clustering by row) looks at them, and they are fetched then.
+Rows stay with the process that trained them. A mean at a server adds up each process's part; whatever needs the rows
+themselves (a graph, clustering by row) reads them, and they are fetched then.
 """
 
 from __future__ import annotations
@@ -10,52 +10,24 @@ import heapq
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from coterie.backends.processes import ProcessGroup
-from coterie.protocol import blocks
+from coterie.errors import CoterieError
+from coterie.protocol.client import Client
 from coterie.protocol.client_state import ClientState
-from coterie.protocol.cohort import Cohort, Personal, RoundContext
-from coterie.protocol.message import Fields, Messages
-from coterie.protocol.privacy import MODELS
-from coterie.protocol.selection import Answer
+from coterie.protocol.clients import Question
+from coterie.protocol.cohort import Cohort
+from coterie.protocol.fields import ROWS
+from coterie.protocol.message import Fields, Messages, RoundContext
+from coterie.protocol.questions import declared
+from coterie.protocol.stages import Stages
 
 
-class Clients(Protocol):
-    """The other side of the wire: offers go in, what the clients tell comes out."""
-
-    def tell(self, answer: Answer, offer: Messages, context: RoundContext) -> Messages: ...
-
-
-@dataclass
-class Together:
-    """Clients computed as one cohort: all of them here."""
-
-    cohort: Cohort
-
-    def tell(self, answer: Answer, offer: Messages, context: RoundContext) -> Messages:
-        if not len(offer):
-            return Messages(offer.clients, {})
-        cohort = self.cohort.take(offer.clients).when(context)
-        return Messages(offer.clients, blocks.sent(answer, cohort, offer))
-
-    def mine(self, messages: Messages) -> Messages:
-        return messages
-
-    def of_these(self, messages: Messages) -> Cohort:
-        return self.cohort.take(messages.clients)
-
-    def of_all(self, values: Tensor) -> Tensor:
-        return values
-
-    def client_state_of_all(self, client_state: ClientState) -> ClientState:
-        return client_state
-
-
-def dealt(sizes: Tensor, processes: int) -> Tensor:
+def divided(sizes: Tensor, processes: int) -> Tensor:
     """(client,) the process that computes each: the largest first, each to the one with the least work so far."""
     points: list[int] = sizes.tolist()
     owner = [0] * len(points)
@@ -69,71 +41,82 @@ def dealt(sizes: Tensor, processes: int) -> Tensor:
 class Sharded:
     """The clients of all processes, of which the cohort is this one's."""
 
-    def __init__(self, cohort: Cohort, group: ProcessGroup):
+    peers = False
+
+    def __init__(self, cohort: Cohort, stages: Stages, group: ProcessGroup):
         group.check(len(cohort))
-        self.group, self.owner = group, dealt(cohort.sizes, group.size)
+        self.group, self.owner = group, divided(cohort.sizes, group.size)
         self.own = (self.owner == group.rank).nonzero()[:, 0]
         self.place = torch.full_like(self.owner, -1)  # (client,) where it lies in the cohort
         self.place[self.own] = torch.arange(len(self.own), device=self.own.device)
         own = cohort.take(self.own)
-        self.cohort = replace(
-            own, client_state=ClientState(len(own)), at=torch.arange(len(own), device=own.at.device)
-        )
+        test = None if own.test is None else own.test.take(self.own)
+        at = torch.arange(len(own), device=own.at.device)
+        self.client = Client(replace(own, client_state=ClientState(len(own)), at=at, test=test), stages)
 
-    def tell(self, answer: Answer, offer: Messages, context: RoundContext) -> Messages:
+    @property
+    def cohort(self) -> Cohort:
+        return self.client.cohort
+
+    def ask(self, question: Question, offer: Messages, context: RoundContext) -> Messages:
         if not len(offer):
             return Messages(offer.clients, {})
-        owner, mine = self.owner[offer.clients], self.mine(offer)
+        owner = self.owner[offer.clients]
+        mine = offer.take((owner == self.group.rank).nonzero()[:, 0])
+        fields = declared(question, self.client.stages[context.stage]) or {}
         rows: dict[str, Tensor] = {}
 
         def work() -> tuple[dict[str, Any], dict[str, Any]] | None:
+            """What is narrow, as all shall know it, and of what kind the rows are."""
+            own = Messages(self.place[mine.clients], mine.fields)
+            sent = self.client.answer(question, own, context)
             if not len(mine):
                 return None
-            sent = blocks.sent(answer, self.of_these(mine).when(context), mine)
-            rows.update({n: t for n, t in sent.items() if n in MODELS})
-            narrow = {n: t.cpu().numpy() for n, t in sent.items() if n not in MODELS}
+            rows.update({n: t for n, t in sent.items() if fields[n].role in ROWS})
+            narrow = {n: t.cpu().numpy() for n, t in sent.items() if n not in rows}
             return narrow, {n: none_like(t) for n, t in rows.items()}
 
         found = [one for one in self.group.all(work) if one is not None]
         device = offer.clients.device
-        narrow = {n: in_order([one[n] for one, _ in found], owner) for n in found[0][0]}
+        narrow = {n: in_order([one[n] for one, _ in found], owner).to(device) for n in found[0][0]}
         here = {n: rows.get(n, none.to(device)) for n, none in found[0][1].items()}
-        narrow = {n: t.to(device) for n, t in narrow.items()}
+        if question == "finish":
+            narrow["rows"] = self._models(here.pop("rows"), owner)
         return ShardedMessages.of(offer.clients, narrow, here, owner, self.group)
 
-    def mine(self, messages: Messages) -> Messages:
-        """The letters to clients of this process."""
-        return messages.take((self.owner[messages.clients] == self.group.rank).nonzero()[:, 0])
-
-    def of_these(self, messages: Messages) -> Cohort:
-        """The clients of this process among those that letters are of."""
-        here = self.owner[messages.clients] == self.group.rank
-        return self.cohort.take(self.place[messages.clients[here]])
-
-    def of_all(self, values: Tensor) -> Tensor:
-        """(client, ...) from what every process has of its own (own client, ...), which should be narrow."""
-        return gathered_small(self.group, values, self.owner)
-
-    def models_of_all(self, personal: Personal) -> Personal:
+    def _models(self, rows: Tensor, owner: Tensor) -> Tensor:
         """Everybody's models; where each process shows all its clients the same, they are not copied."""
-        rows, n = personal.rows, len(self.owner)
         if all(self.group.all(lambda: len(rows) > 1 and rows.stride(0) == 0)):
-            shown = rows[:1].expand(n, *rows.shape[1:])  # a server's centers: all processes have them
-            return Personal(shown, self.of_all(personal.weights))
+            return rows[:1].expand(len(owner), *rows.shape[1:])  # a server's centers: all processes have them
         # where they lie depends on how many a process has, and only on a host is it the same for all
-        return Personal(self.group.gather(rows.cpu(), self.owner), self.of_all(personal.weights).cpu())
+        return self.group.gather(rows.cpu(), owner)
 
-    def client_state_of_all(self, client_state: ClientState) -> ClientState:
-        """Every client's memory, in the first process, which saves it. Clients know nothing of a name not here."""
+    def deliver(self, sent: Messages, edges: Tensor, context: RoundContext) -> None:
+        raise CoterieError(
+            "these clients hold no aggregators; their rounds over a graph are computed for them"
+        )
+
+    def save(self, context: RoundContext) -> dict[str, Tensor]:
+        tensors = self._of_all(self.client.cohort.client_state).tensors()
+        if any(self.group.all(lambda: self.client.best is not None)):
+            best = self._of_all(self.client.best or ClientState(len(self.own)))
+            tensors.update({f"best.{name}": t for name, t in best.tensors().items()})
+        return tensors
+
+    def load(self, tensors: dict[str, Tensor], order: Tensor, context: RoundContext) -> None:
+        self.client.load(tensors, order[self.own.cpu()])
+
+    def _of_all(self, state: ClientState) -> ClientState:
+        """What every client keeps, in the first process, which saves it. Clients know nothing of a name not here."""
         whole = ClientState(len(self.owner))
-        shapes = self.group.all(lambda: {n: none_like(t) for n, t in client_state.values.items()})
+        shapes = self.group.all(lambda: {n: none_like(t) for n, t in state.values.items()})
         for name, none in sorted({n: t for each in shapes for n, t in each.items()}.items()):
-            values, known = client_state.values.get(name), client_state.known.get(name)
+            values, known = state.values.get(name), state.known.get(name)
             if values is None or known is None:
                 values = none.new_zeros(len(self.own), *none.shape[1:])
                 known = torch.zeros(len(self.own), dtype=torch.bool)
             whole.values[name] = self.group.gather(values.cpu(), self.owner, only_first=True)
-            whole.known[name] = self.of_all(known)
+            whole.known[name] = gathered_small(self.group, known, self.owner)
         return whole
 
 
@@ -143,7 +126,7 @@ def none_like(rows: Tensor) -> Tensor:
 
 
 def in_order(parts: list[Any], owner: Tensor) -> Tensor:
-    """(letter, ...) parts one process after another, each letter put in its place."""
+    """(message, ...) parts one process after another, each message put in its place."""
     joined = torch.cat([torch.from_numpy(part) for part in parts])
     whole = torch.empty_like(joined)
     whole[torch.argsort(owner, stable=True).cpu()] = joined
@@ -151,12 +134,12 @@ def in_order(parts: list[Any], owner: Tensor) -> Tensor:
 
 
 def gathered_small(group: ProcessGroup, values: Tensor, owner: Tensor) -> Tensor:
-    """As World.gather, in one message."""
+    """As `ProcessGroup.gather`, at once."""
     return in_order(group.all(lambda: values.cpu().numpy()), owner).to(values.device)
 
 
 class LazyFields(Mapping[str, Tensor]):
-    """Fields, some of which are fetched from the other processes when they are first looked at."""
+    """Fields, some of which are fetched from the other processes when they are first read."""
 
     def __init__(self, narrow: Fields, fetch: Mapping[str, Callable[[], Tensor]]):
         self._known, self._fetch = dict(narrow), fetch
@@ -178,29 +161,30 @@ class LazyFields(Mapping[str, Tensor]):
 
 @dataclass(frozen=True)
 class ShardedMessages(Messages):
-    """Letters whose rows lie with the processes that computed them; all else in them is known to all."""
+    """Messages whose rows lie with the processes that computed them; all else in them is known to all."""
 
+    processes: ProcessGroup = field(default_factory=ProcessGroup)
     narrow: Fields = field(default_factory=dict)
-    rows: Fields = field(default_factory=dict)  # (own letter, ...)
-    owner: Tensor = field(default_factory=lambda: torch.zeros(0))  # (letter,) the process that has its rows
+    rows: Fields = field(default_factory=dict)  # (own message, ...)
+    owner: Tensor = field(default_factory=lambda: torch.zeros(0))  # (message,) the process that has its rows
 
     @staticmethod
     def of(
         clients: Tensor, narrow: Fields, rows: Fields, owner: Tensor, group: ProcessGroup
     ) -> ShardedMessages:
         fetch = {n: partial(group.gather, t, owner) for n, t in rows.items()}
-        return ShardedMessages(clients, LazyFields(narrow, fetch), group, narrow, rows, owner)
+        return ShardedMessages(clients, LazyFields(narrow, fetch), group, group, narrow, rows, owner)
 
-    def take(self, letters: Tensor) -> Messages:
-        here = self.owner == self.group.rank
-        own = (here.cumsum(0) - 1)[letters[here[letters]]]
-        narrow = Messages(self.clients, self.narrow).take(letters)
+    def take(self, which: Tensor) -> Messages:
+        here = self.owner == self.processes.rank
+        own = (here.cumsum(0) - 1)[which[here[which]]]
+        narrow = Messages(self.clients, self.narrow).take(which)
         rows = {n: t[own] for n, t in self.rows.items()}
-        return ShardedMessages.of(narrow.clients, narrow.fields, rows, self.owner[letters], self.group)
+        return ShardedMessages.of(narrow.clients, narrow.fields, rows, self.owner[which], self.processes)
 
     def finite(self) -> Tensor:
-        letters = self._here()
-        return Messages(self.clients, self.narrow).finite() & self.each(Messages(letters, self.rows).finite())
+        which = self._here()
+        return Messages(self.clients, self.narrow).finite() & self.each(Messages(which, self.rows).finite())
 
     @property
     def message_bytes(self) -> int:
@@ -208,11 +192,11 @@ class ShardedMessages(Messages):
         return sum(t.shape[1:].numel() * t.element_size() for t in sent) if len(self) else 0
 
     def held(self, name: str) -> tuple[Tensor, Tensor]:
-        letters = self._here()
-        return letters, self.rows[name] if name in self.rows else self.narrow[name][letters]
+        which = self._here()
+        return which, self.rows[name] if name in self.rows else self.narrow[name][which]
 
     def each(self, values: Tensor) -> Tensor:
-        return gathered_small(self.group, values, self.owner)
+        return gathered_small(self.processes, values, self.owner)
 
     def _here(self) -> Tensor:
-        return (self.owner == self.group.rank).nonzero()[:, 0]
+        return (self.owner == self.processes.rank).nonzero()[:, 0]

@@ -18,7 +18,7 @@ from coterie.bench.registry import entrants, known, pythons
 from coterie.bench.task import Conditions
 from coterie.bench.workloads import WORKLOADS
 from coterie.errors import CoterieError, Interrupted, require
-from coterie.runs.folder import make_folder, write_whole
+from coterie.files import make_folder, write_whole
 
 WIDE = 200  # columns, where there is no terminal to fit into
 NOISY = 0.5  # spread from which on a time says little

@@ -17,7 +17,7 @@ from coterie.clustering.kfed import KFed
 from coterie.clustering.local import Floats
 from coterie.data.own.tables import TABLES, read_table
 from coterie.errors import CoterieError
-from coterie.runs.folder import make_folder, write_whole
+from coterie.files import make_folder, write_whole
 
 _FILES = "a folder with one .npz, .csv or .parquet per device"
 _EMPTY = "has no points; at least one is needed, or leave the file out"

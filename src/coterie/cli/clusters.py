@@ -12,10 +12,11 @@ from coterie.backends.processes import here
 from coterie.errors import CoterieError
 from coterie.experiment.experiment import Experiment, Prepared
 from coterie.experiment.methods import Method
+from coterie.files import make_folder, write_whole
 from coterie.model_selection.choice import Choice
 from coterie.report import plots, tables
 from coterie.report.progress import Watcher
-from coterie.runs.folder import RunFolder, make_folder, write_whole
+from coterie.runs.folder import RunFolder
 from coterie.runs.recorder import Watch
 from coterie.runs.result import Record
 

@@ -30,15 +30,15 @@ from coterie.data.sources.catalogue import use
 from coterie.errors import CoterieError, Interrupted, require
 from coterie.experiment.experiment import Experiment, Prepared, load
 from coterie.experiment.schema import Section, choose, saying
+from coterie.files import make_folder, write_whole
 from coterie.model_selection import tried
 from coterie.model_selection.choice import forget
-from coterie.model_selection.search import check_clustered, is_clustered
-from coterie.protocol.stages import Progress
+from coterie.protocol.stages import Progress, check_clustered, is_clustered
 from coterie.report import tables
 from coterie.report.compare import find, lines, measured
 from coterie.report.progress import Watcher
 from coterie.runs import onboarding
-from coterie.runs.folder import RunFolder, make_folder, write_whole
+from coterie.runs.folder import RunFolder
 
 app = typer.Typer(
     help="Clustered and personalised federated learning.",
@@ -301,7 +301,7 @@ def onboard(
     finished, settings = load_run(run), load(RunFolder(run).experiment).data
     target = settings.get("target", "y") if target is None else target
     columns = Columns(target, settings.get("split", "split"), tokens=finished.task == "next-character")
-    found = finished.take_in(onboarding.read_client(finished, data, columns))
+    found = finished.take_in(onboarding.read_client(finished.summary, data, columns))
     if out is not None:
         found.save(out)
     console = _console()

@@ -101,6 +101,22 @@ class Points:
         return Points(self.x, self.at[wanted], self.y[wanted], offset, component)
 
 
+@dataclass(frozen=True)
+class Description:
+    """What can be known of clients' data without having any of it; and the truth, where the data was made."""
+
+    task: Task
+    n_outputs: int
+    inputs: tuple[int, ...]  # the shape of one
+    pixels: bool = False  # are inputs images kept as uint8?
+    classes: tuple[str, ...] = ()
+    features: tuple[str, ...] = ()
+    normalise: Normalise | None = None
+    augment: bool = False
+    mixture: Tensor | None = None  # (client, distribution) the true share of each distribution
+    distributions: Points | None = None  # points of each distribution alone
+
+
 @dataclass(frozen=True, repr=False)
 class Federation:
     """Every client's own data, and what is known of where it came from.
@@ -139,6 +155,21 @@ class Federation:
             (self.train.owner, self.train.component), torch.ones((), dtype=torch.float64), accumulate=True
         )
         return counts / counts.sum(1, keepdim=True)
+
+    @property
+    def description(self) -> Description:
+        return Description(
+            task=self.task,
+            n_outputs=self.n_outputs,
+            inputs=tuple(self.train.x.shape[1:]),
+            pixels=self.train.x.dtype == torch.uint8,
+            classes=self.classes,
+            features=self.features,
+            normalise=self.normalise,
+            augment=self.augment,
+            mixture=self.mixture,
+            distributions=self.distributions,
+        )
 
     def __repr__(self) -> str:
         held = 0 if self.test is None else len(self.test.at)

@@ -16,7 +16,7 @@ from coterie.data.federation import Task
 from coterie.data.images import Normalise, Pixels
 from coterie.engine.layers import Prepared, StackedConv2d
 from coterie.engine.rows import Build, Rows, build_seeded
-from coterie.errors import CoterieError, require
+from coterie.errors import CoterieError, SettingError, require
 
 log = logging.getLogger("coterie")
 
@@ -309,3 +309,18 @@ def _count_activations(module: nn.Module, x: Tensor, named: dict[str, Tensor]) -
     for hook in hooks:
         hook.remove()
     return total, total + stacked
+
+
+def as_device(name: torch.device | str | None) -> torch.device | None:
+    """The device of that name; None for the best there is."""
+    if name is None:
+        return None
+    try:
+        device = torch.device(name)
+    except RuntimeError as problem:
+        raise SettingError(
+            "device", f"is {name!r}; allowed is 'cpu' or 'cuda', or None for the best"
+        ) from problem
+    there = device.type != "cuda" or torch.cuda.is_available()
+    require(there, "device", name, "'cpu' or None, as this machine has no CUDA device")
+    return device

@@ -15,7 +15,6 @@ import torch
 from pydantic import Field
 
 from coterie import data, models, toml
-from coterie.api import run
 from coterie.backends.processes import here
 from coterie.backends.simulation import Simulation
 from coterie.data.federation import Federation
@@ -50,8 +49,8 @@ from coterie.experiment.schema import (
 from coterie.model_selection.choice import Choice, Choosing
 from coterie.model_selection.search import Watch as WatchChoosing
 from coterie.model_selection.search import choose_clusters
-from coterie.runs.pace import Every
-from coterie.runs.recorder import Watch
+from coterie.runs.play import play
+from coterie.runs.recorder import Every, Watch
 from coterie.runs.result import Run
 
 SOURCES: dict[str, Callable[..., Federation]] = {  # besides the data sets of `named.DEALT`
@@ -159,10 +158,21 @@ class Experiment:
         if self.auto:
             with saying(Section("choosing")):
                 self.choosing.numbers(len(federation))
-        prepared = Prepared(self, federation, self.factory(federation))
         with saying(Section("model", self.model)), _threads(self.threads):
-            prepared.simulation(self.methods[0])  # which looks whether the model fits the data
-        return prepared
+            return Prepared(self, federation, self._simulation(federation))
+
+    def _simulation(self, federation: Federation) -> Simulation:
+        """The model and the data, tried together once for all methods."""
+        device = None if self.device == "auto" else torch.device(self.device)
+        return Simulation(
+            self.factory(federation),
+            federation,
+            seed=self.seed,
+            device=device,
+            dtype=getattr(torch, self.dtype),
+            compile=self.compile,
+            tf32=self.tf32,
+        )
 
 
 @dataclass(frozen=True)
@@ -171,56 +181,40 @@ class Prepared:
 
     experiment: Experiment
     federation: Federation
-    build: Build
-
-    def simulation(self, method: Method) -> Simulation:
-        device, dtype = self._place()
-        seed = self.experiment.seed
-        return Simulation(self.build, self.federation, method.stages, seed=seed, device=device, dtype=dtype)
+    simulation: Simulation
 
     def play(self, method: Method, out: Path, *, resume: bool = False, watch: Watch | None = None) -> Run:
         """Run one method in its folder."""
         if method.auto:
             raise CoterieError(f"{method.label}: how many clusters is 'auto'; choose a number first")
-        device, dtype = self._place()
         with _threads(self.experiment.threads):
-            return run(
-                self.build,
-                self.federation,
-                method.stages,
-                seed=self.experiment.seed,
+            return play(
+                self.simulation.coordinator(method.stages),
+                self.federation.description,
+                experiment=self.experiment.only(method).resolved(),
                 out=out,
                 resume=resume,
-                device=device,
-                dtype=dtype,
                 evaluate_every=self.experiment.evaluate_every,
                 checkpoint_every=self.experiment.checkpoint_every,
-                compile=self.experiment.compile,
-                tf32=self.experiment.tf32,
                 watch=watch,
-                experiment=self.experiment.only(method).resolved(),
             )
 
     def choose(self, method: Method, out: Path, watch: WatchChoosing | None = None) -> Choice:
         """How many clusters a method should have; what was tried is kept in the folder."""
-        device, dtype = self._place()
+        model = self.simulation.model
         with _threads(self.experiment.threads), saying(Section("choosing")):
             return choose_clusters(
-                self.build,
+                model.build,
                 self.federation,
                 method.stages,
                 choosing=self.experiment.choosing,
                 seed=self.experiment.seed,
                 out=out,
-                device=device,
-                dtype=dtype,
+                device=model.device,
+                dtype=model.dtype,
                 watch=watch,
                 experiment=self.experiment.only(method.with_clusters(1)).resolved(),
             )
-
-    def _place(self) -> tuple[torch.device | None, torch.dtype]:
-        device = None if self.experiment.device == "auto" else torch.device(self.experiment.device)
-        return device, getattr(torch, self.experiment.dtype)
 
 
 @contextmanager

@@ -16,11 +16,10 @@ from coterie.algorithms.initialisation import initialised, own_init
 from coterie.engine.training import Training
 from coterie.errors import CoterieError, require
 from coterie.experiment.schema import Section, Setting, Table, check, choose, parameters, saying, spell
-from coterie.model_selection.search import check_clustered, is_clustered, with_clusters
 from coterie.protocol import privacy_accountant
 from coterie.protocol.participation import Participation
 from coterie.protocol.privacy import Privacy
-from coterie.protocol.stages import Stage, Stages
+from coterie.protocol.stages import Stage, Stages, check_clustered, is_clustered, with_clusters
 from coterie.protocol.topology import Graph, Kind, Server, Topology
 from coterie.validation import NONE
 

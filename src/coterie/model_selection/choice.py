@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from coterie.errors import CoterieError, require
+from coterie.files import make_folder, write_whole
 from coterie.model_selection import tried
 from coterie.model_selection.tried import Tried
-from coterie.runs.folder import make_folder, write_whole
 from coterie.validation import Checked
 
 JSON, CSV, PLOT = "choice.json", "choice.csv", "choice.png"

@@ -9,22 +9,21 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from coterie.algorithms.initialisation import Initialisation
-from coterie.api import as_device, as_stages, described
+from coterie.algorithms.initialisation import Initialisation, as_stages
 from coterie.backends.processes import here
-from coterie.backends.simulation import Simulation
+from coterie.backends.simulation import simulate
 from coterie.data import from_arrays
-from coterie.data.federation import Federation, Points
-from coterie.engine.model import Loss
+from coterie.data.federation import Federation
+from coterie.engine.model import Loss, as_device
 from coterie.engine.rows import Build, factory
 from coterie.engine.training import Training
 from coterie.errors import CoterieError, require
@@ -32,10 +31,12 @@ from coterie.model_selection.choice import Choice, Choosing
 from coterie.model_selection.tried import Tried, file_of
 from coterie.prng import id_keys, mix, uniform
 from coterie.protocol.algorithm import Algorithm
+from coterie.protocol.coordinator import Coordinator
 from coterie.protocol.message import Messages
 from coterie.protocol.participation import Participation
-from coterie.protocol.stages import Stage, Stages
+from coterie.protocol.stages import Stage, check_clustered, with_clusters
 from coterie.protocol.topology import Topology
+from coterie.runs.play import described
 from coterie.runs.result import Record
 from coterie.validation import fits
 
@@ -75,51 +76,27 @@ def choose_clusters(
     check_clustered(type(stages[-1].algorithm))
     if any(stage.privacy is not None for stage in stages):
         raise CoterieError(
-            "privacy is given, but it does not cover the losses that clients tell to choose a number"
+            "privacy is given, but it does not cover the losses that clients send to choose a number"
         )
     federation = data if isinstance(data, Federation) else from_arrays(data)
     numbers = choosing.numbers(len(federation))
     apart = hold_out(federation, choosing.held_out, seed)
     build, where = factory(model), as_device(device)
 
-    def begin(clusters: int, number: int) -> Simulation:
+    def begin(clusters: int, number: int) -> Coordinator:
         own = seed if number == 0 else int(mix(seed, "start", number) & (2**63 - 1))
         staged = with_clusters(stages, clusters)
-        return Simulation(build, apart, staged, seed=own, loss=loss, device=where, dtype=dtype)
+        return simulate(build, apart, staged, seed=own, loss=loss, device=where, dtype=dtype)
 
     tried = []
     for clusters in numbers:
         kept = None if out is None else file_of(Path(out), clusters)
-        tried.append(_best_start(partial(begin, clusters), choosing.n_init, kept, experiment, watch))
+        tried.append(_best_attempt(partial(begin, clusters), apart, choosing.n_init, kept, experiment, watch))
     choice = Choice.among(tried, choosing.gain)
     if out is not None:
         folder = Path(out)
         here().once(lambda: choice.save(folder))
     return choice
-
-
-def with_clusters(stages: Stages, clusters: int) -> Stages:
-    """The same method with so many clusters, in every stage that has any."""
-    return Stages(
-        replace(stage, algorithm=replace(stage.algorithm, n_clusters=clusters))  # type: ignore[call-arg]
-        if is_clustered(type(stage.algorithm))
-        else stage
-        for stage in stages
-    )
-
-
-def check_clustered(kind: type[Algorithm]) -> None:
-    """Refuse an algorithm that has no number of clusters."""
-    if kind.last_only:
-        raise CoterieError(f"{kind.title()} finds the number of clusters itself; run it without one")
-    if not is_clustered(kind):
-        raise CoterieError(
-            f"{kind.title()} has no number of clusters; allowed is an algorithm with n_clusters"
-        )
-
-
-def is_clustered(kind: type[Algorithm]) -> bool:
-    return "n_clusters" in {field.name for field in fields(kind)}
 
 
 # the clients' side
@@ -146,47 +123,30 @@ def hold_out(data: Federation, share: float, seed: int) -> Federation:
     return replace(data, train=points.only(~held), test=points.only(held), distributions=None)
 
 
-def client_losses(simulation: Simulation, points: Points | None = None) -> Tensor:
-    """(client,) how well the clusters, as each client has them, predict its own or given points; nan without any.
-
-    Where a client has one cluster: the loss of its model. Where each point has one: −log Σ_s u_s·exp(−loss_s), the
-    likelihood of FedEM, the importance u having been found on the points trained on.
-    """
-    algorithm = simulation.stage.algorithm
-    cohort = simulation.clients.cohort.when(simulation.state.context)
-    offer = simulation.clients.mine(algorithm.final_offer(simulation.state.for_everyone()))
-    if not algorithm.soft:
-        return simulation.clients.of_all(cohort.score(algorithm.personal(cohort, offer), points).loss)
-    share = smoothed(algorithm.importance(cohort, offer), cohort.sizes)
-    there = cohort if points is None else replace(cohort, points=points)
-    each = torch.logsumexp(share.log()[there.points.owner] - there.losses(offer.centers), 1)
-    return simulation.clients.of_all(there.means(-each))
-
-
-def smoothed(share: Tensor, sizes: Tensor) -> Tensor:
-    """Shares (client, cluster) with one point more, divided evenly: what was not seen may still come."""
-    seen = share * sizes[:, None]
-    return (seen + 1 / share.shape[1]) / (seen.sum(1, keepdim=True) + 1)
-
-
 # one number of clusters
 
 
-def _best_start(
-    start: Callable[[int], Simulation], starts: int, kept: Path | None, experiment: str, watch: Watch | None
+def _best_attempt(
+    begin: Callable[[int], Coordinator],
+    data: Federation,
+    attempts: int,
+    kept: Path | None,
+    experiment: str,
+    watch: Watch | None,
 ) -> Tried:
-    """Of several starts that of least held-out loss, computed or read from the file that keeps it."""
-    simulation = start(0)
-    text = f"{starts}\n{described(simulation)}\n{experiment}"
+    """Of several attempts that of least held-out loss, computed or read from the file that keeps it."""
+    coordinator = begin(0)
+    about = described(coordinator, len(data.train.at), data.fingerprint())
+    text = f"{attempts}\n{about}\n{experiment}"
     asked = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
     known = None if kept is None else here().once(lambda: _known(kept, asked))
     if known is not None:
         return known
     scored = []
-    for number in range(starts):
-        simulation = simulation if number == 0 else start(number)
-        _play(simulation, number, starts, watch)
-        scored.append(_scored(simulation))
+    for number in range(attempts):
+        coordinator = coordinator if number == 0 else begin(number)
+        _play(coordinator, number, attempts, watch)
+        scored.append(_scored(coordinator, data))
     best = min(scored, key=lambda one: fmean(one.losses))
     best = replace(best, megabytes=sum(one.megabytes for one in scored))
     if kept is not None:
@@ -198,34 +158,42 @@ def _known(kept: Path, asked: str) -> Tried | None:
     return Tried.load(kept, asked) if kept.exists() else None
 
 
-def _play(simulation: Simulation, number: int, starts: int, watch: Watch | None) -> None:
-    clusters, rounds = simulation.stages[-1].algorithm.clusters(), simulation.progress.planned
-    while not simulation.done:
-        sent = simulation.step()
+def _play(coordinator: Coordinator, number: int, attempts: int, watch: Watch | None) -> None:
+    progress = coordinator.progress
+    clusters, rounds = coordinator.stages[-1].algorithm.clusters(), progress.planned
+    while not coordinator.done:
+        sent = coordinator.step()
         if watch is not None:
-            left = (
-                simulation.progress.planned - simulation.progress.played
-            )  # a stage may end ahead of its rounds
-            loss = simulation.training_loss(sent)
+            left = progress.planned - progress.played  # a stage may end ahead of its rounds
             round = (number + 1) * rounds - left - 1
-            record: Record = {"round": round, "loss": None if math.isnan(loss) else loss}
-            watch(clusters, record, starts * rounds)
+            record: Record = {"round": round, "loss": _training_loss(coordinator, sent)}
+            watch(clusters, record, attempts * rounds)
 
 
-def _scored(simulation: Simulation) -> Tried:
-    """What clients tell: a loss on the points held out, and one on those trained on."""
-    assert simulation.data.test is not None
-    if simulation.stage.topology.is_server:
-        simulation.traffic.to_clients(simulation.stage.algorithm.final_offer(simulation.state.for_everyone()))
-    held_out, training = client_losses(simulation, simulation.test), client_losses(simulation)
-    everyone = torch.arange(len(simulation.data))
-    simulation.traffic.to_server(Messages(everyone, {"held_out": held_out, "training": training}))
-    held_out = torch.where(held_out.isnan(), torch.inf, held_out)
-    losses = [float(held_out[i]) for i in _by_id(simulation.data) if simulation.data.test.sizes[i]]
-    clusters = simulation.stage.algorithm.clusters()
-    parameters = clusters * simulation.model.rows.n_parameters
+def _training_loss(coordinator: Coordinator, sent: Messages) -> float | None:
+    """For those who watch: the mean over those received."""
+    if not len(sent):
+        return None
+    found = coordinator.clients.ask("training_loss", Messages(sent.clients, {}), coordinator.state.context)
+    loss = float(found.loss.nanmean())
+    return None if math.isnan(loss) else loss
+
+
+def _scored(coordinator: Coordinator, data: Federation) -> Tried:
+    """What clients send: a loss on the points held out, and one on those trained on."""
+    assert data.test is not None
+    coordinator.count_final_offer()
+    found = coordinator.ask_everyone("likelihood")
+    coordinator.traffic.to_server(found)
+    held_out = torch.where(found.held_out.isnan(), torch.inf, found.held_out)
+    losses = [float(held_out[i]) for i in _by_id(data) if data.test.sizes[i]]
+    clusters = coordinator.stage.algorithm.clusters()
     return Tried(
-        clusters, tuple(losses), float(training.mean()), parameters, simulation.traffic.total() / 1e6
+        clusters,
+        tuple(losses),
+        float(found.training.mean()),
+        clusters * coordinator.model.rows.n_parameters,
+        coordinator.traffic.total() / 1e6,
     )
 
 

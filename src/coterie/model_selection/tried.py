@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from coterie.errors import CoterieError
-from coterie.runs.folder import make_folder, write_whole
+from coterie.files import make_folder, write_whole
 
 FOLDER = "tried"
 

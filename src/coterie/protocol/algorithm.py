@@ -1,17 +1,19 @@
-"""What every algorithm is made of: train, tell, combine.
+"""What every algorithm is made of: train, send, combine.
 
-An algorithm is a frozen dataclass of hyperparameters with both halves in one file. What its client methods
-return is exactly what crosses the wire. In a round, in this order:
+An algorithm is a frozen dataclass of hyperparameters with both halves in one file. What its client methods return is
+exactly what leaves a client. In a round, in this order:
 
-    ask      at the listener   who reports, if anybody
-    report   at the client     something cheap
-    plan     at the listener   who trains, and what each is offered
-    train    at the client     the local problem, and what is told of it
-    combine  at the listener   what was heard, into centers
+    ask      at the aggregator   who reports, if anybody
+    report   at the client       something cheap
+    plan     at the aggregator   who trains, and what each is offered
+    train    at the client       the local problem, and what is sent of it
+    combine  at the aggregator   what was received, into centers
 
-and, when models are wanted, `farewell` at the listener, then `importance`, `personal` and (once, at the end)
-`finish` at the client. A client that comes later has `onboard`. What is told leaves a client through privacy.py, which
-needs `tells` and `received`.
+and, when models are wanted, `final_offer` at the aggregator, then `importance`, `personal` and (once, at the end)
+`finish` at the client. A client that comes later has `onboard`.
+
+`reports` and `sends` declare the fields of the two messages. A message that differs from what was declared is refused,
+and privacy treats every field by its role; for models it needs `trained_from`.
 """
 
 from __future__ import annotations
@@ -23,9 +25,12 @@ import torch
 from torch import Tensor
 
 from coterie.errors import CoterieError, require
-from coterie.protocol.cohort import Cohort, Personal
+from coterie.protocol.cohort import Cohort
+from coterie.protocol.fields import MODEL, SIZE, Declared, Role
 from coterie.protocol.message import Fields, Messages
-from coterie.protocol.received import Received, State
+from coterie.protocol.personal import Personal
+from coterie.protocol.received import Received
+from coterie.protocol.state import State
 from coterie.protocol.topology import Topology
 from coterie.validation import Checked
 
@@ -35,6 +40,8 @@ class Algorithm(Checked):
     """The base of all; its defaults are those of a single shared model."""
 
     bibtex: ClassVar[str]
+    reports: ClassVar[Declared] = {}  # the fields of a report
+    sends: ClassVar[Declared] = {"row": MODEL, "size": SIZE}  # the fields of what is sent after training
     needs_server: ClassVar[bool] = False
     first_only: ClassVar[bool] = False  # begins at one common model, whatever centers it is handed
     last_only: ClassVar[bool] = False  # finds how many centers it leaves, which no next stage could plan for
@@ -61,10 +68,10 @@ class Algorithm(Checked):
         if self.needs_server and not topology.is_server:
             raise CoterieError(f"{self.title()} needs a server; it cannot run over a graph")
 
-    # at the listener
+    # at the aggregator
 
     def begin(self, state: State) -> State:
-        """What the listener knows at first, besides centers."""
+        """What the aggregator knows at first, besides centers."""
         return state
 
     def ask(self, state: State) -> Messages | None:
@@ -77,21 +84,41 @@ class Algorithm(Checked):
         raise NotImplementedError
 
     def needed(self, received: Received) -> Tensor:
-        """(edge,) must the speaker's row go to this listener? Counts bytes sent from point to point."""
+        """(edge,) must the sender's row go to this aggregator? Counts bytes sent from point to point."""
         return torch.ones_like(received.edges[0], dtype=torch.bool)
 
     def final_offer(self, state: State) -> Messages:
         """What clients are sent when they are to make their personal models."""
         return state.offer(centers=state.centers)
 
+    def trained_for(self, state: State, sent: Messages) -> Tensor:
+        """(message,) the cluster that each row was trained for, or belongs to most."""
+        for name, field in self.sends.items():
+            if field.role == "choice":
+                return sent.fields[name]
+            if field.role == "importance":
+                return sent.fields[name].argmax(1)
+        return torch.zeros_like(sent.clients)
+
     # under privacy
 
-    def tells(self, rounds: int) -> dict[str, int]:
-        """How often a client tells each field in so many rounds; what it only sends back does not count."""
-        return {"row": rounds, "size": rounds}
+    def n_reports(self, rounds: int) -> int:
+        """How often a client reports in so many rounds."""
+        return rounds if self.reports else 0
+
+    def times_sent(self, rounds: int) -> dict[str, int]:
+        """How often a client sends each field in so many rounds; what it only sends back does not count."""
+        times = {name: rounds for name, field in self.sends.items() if not field.echo}
+        for name in self.reports:
+            times[name] = times.get(name, 0) + self.n_reports(rounds)
+        return times
+
+    def role(self, name: str) -> Role:
+        """What a field means."""
+        return {**self.reports, **self.sends}[name].role
 
     def trained_from(self, offer: Messages, sent: Fields) -> Tensor:
-        """What the model told began at, as the listener knows it: shaped as the model, (client, ..., width)."""
+        """Where the model sent began, as the aggregator knows it: shaped as the model, (client, ..., width)."""
         return offer.centers[:, 0]
 
     # at the client

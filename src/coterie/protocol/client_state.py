@@ -6,12 +6,13 @@ import torch
 from torch import Tensor
 
 from coterie.engine import storage
+from coterie.engine.training import Training
 
 
 class ClientState:
-    """Named tensors, client axis first. They never cross the wire.
+    """Named tensors, client axis first. They never leave a client.
 
-    They lie on a shelf: a GPU has of them what this round's cohort recalls, and no more.
+    They lie in storage: a GPU has of them what this round's cohort recalls, and no more.
     """
 
     def __init__(self, clients: int):
@@ -49,3 +50,46 @@ class ClientState:
         some = known.nonzero()[:, 0]  # perhaps few, of a table that lies on disk
         found[some.to(at.device)] = values.index_select(0, here[some]).to(at.device)
         return found
+
+    # an optimizer's state; where a client trains another cluster each round, `slot` (client,) says which
+
+    def optimizer(
+        self, training: Training, at: Tensor, start: Tensor, lanes: int, width: int, slot: Tensor | None
+    ) -> dict[str, Tensor]:
+        """(problem, ...) what the optimizer had at the end of the last solve; zeros at first."""
+        kept = {name: start.new_zeros(len(at), lanes, width) for name in training.slots()}
+        kept["step"] = start.new_zeros(len(at), lanes)
+        for name, zero in kept.items():
+            for s, part in _by_slot(slot, at):
+                zero[part] = self.get(f"optimizer.{name}{s}", at[part], zero[part])
+        return {name: value.flatten(0, 1) for name, value in kept.items()}
+
+    def keep_optimizer(self, kept: dict[str, Tensor], at: Tensor, lanes: int, slot: Tensor | None) -> None:
+        for name, value in kept.items():
+            value = value.view(len(at), lanes, *value.shape[1:])
+            for s, part in _by_slot(slot, at):
+                self.put(f"optimizer.{name}{s}", at[part], value[part])
+
+    # saved and loaded
+
+    def tensors(self) -> dict[str, Tensor]:
+        kept = {f"memory.{name}": values for name, values in self.values.items()}
+        return kept | {f"known.{name}": known for name, known in self.known.items()}
+
+    @staticmethod
+    def of(tensors: dict[str, Tensor], order: Tensor, device: torch.device) -> ClientState:
+        """What was saved, for clients in this order (client,) of those who were saved."""
+        state = ClientState(len(order))
+        for name, values in tensors.items():
+            if name.startswith("memory."):
+                name = name.removeprefix("memory.")
+                known = storage.take(tensors[f"known.{name}"], order)
+                state.set(name, storage.take(values, order), known, device)
+        return state
+
+
+def _by_slot(slot: Tensor | None, at: Tensor) -> list[tuple[str, Tensor]]:
+    """The clients that use each slot, by the slot's name."""
+    if slot is None:
+        return [("", torch.arange(len(at), device=at.device))]
+    return [(f".{s}", (slot == s).nonzero()[:, 0]) for s in sorted(set(slot.tolist()))]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -18,49 +17,16 @@ from torch.nn import functional
 from coterie.data.federation import Points, Task
 from coterie.engine import storage
 from coterie.engine.batches import padded
+from coterie.engine.compile.policy import Compiler
 from coterie.engine.model import FunctionalModel
+from coterie.engine.problems import Problems
 from coterie.engine.scores import Scores, score_outputs
-from coterie.engine.solver import Problems, chunk_size, solve
+from coterie.engine.solver import chunk_size, solve
 from coterie.engine.training import Training
 from coterie.prng import gumbel, mix
 from coterie.protocol.client_state import ClientState
-
-if TYPE_CHECKING:
-    from coterie.engine.compile.policy import Compiler
-    from coterie.protocol.privacy import Privacy
-
-
-@dataclass(frozen=True)
-class Personal:
-    """Personal models: several rows whose predictions are averaged by weight, or just one."""
-
-    rows: Tensor  # (client, part, width)
-    weights: Tensor  # (client, part)
-
-    @staticmethod
-    def single(rows: Tensor) -> Personal:
-        return Personal(rows[:, None], rows.new_ones(len(rows), 1))
-
-    @staticmethod
-    def largest(centers: Tensor, importance: Tensor) -> Personal:
-        """Each client's center of largest importance."""
-        return Personal.single(chosen(centers, importance.argmax(1)))
-
-
-@dataclass(frozen=True)
-class RoundContext:
-    """When it is: with the seed, all that randomness and schedules depend on besides the client."""
-
-    seed: int
-    stage: int = 0
-    round: int = 0
-    rounds: int = 1  # of this stage
-    before: int = 0  # rounds of the stages before
-
-    @property
-    def of_run(self) -> int:
-        """The round, counted over all stages."""
-        return self.before + self.round
+from coterie.protocol.message import RoundContext
+from coterie.protocol.personal import Personal, is_shared
 
 
 @dataclass(frozen=True)
@@ -72,10 +38,10 @@ class Cohort:
     points: Points
     keys: Tensor  # (client,) from the clients' ids
     client_state: ClientState
-    at: Tensor  # (client,) where they lie in `memory`
+    at: Tensor  # (client,) where they lie in `client_state`
     task: Task
     context: RoundContext
-    privacy: Privacy | None = None  # of what they tell
+    test: Points | None = None  # points held out, of all the clients that `client_state` is of
     compiler: Compiler | None = None  # of their steps
     _lost: list[tuple[Tensor, int, Tensor]] = field(
         default_factory=list, init=False, repr=False, compare=False
@@ -92,7 +58,7 @@ class Cohort:
         return Cohort(model, training, points, keys, ClientState(len(keys)), at, task, RoundContext(seed))
 
     def take(self, clients: Tensor) -> Cohort:
-        """Some of them; they keep their memory."""
+        """Some of them; they keep their state."""
         points = self.points.take(clients)
         if points is self.points:  # all, in their order
             return replace(self)
@@ -108,6 +74,10 @@ class Cohort:
     def sizes(self) -> Tensor:
         """(client,) how many points each has."""
         return self.points.sizes
+
+    def held_out(self) -> Points | None:
+        """The test points of these clients."""
+        return None if self.test is None else self.test.take(self.at)
 
     @property
     def initial(self) -> Tensor:
@@ -193,13 +163,14 @@ class Cohort:
             problems.anchor = anchor.reshape(problems.start.shape)
             problems.pull = strength.expand(start.shape[:-1]).reshape(-1)
         if training.keep_optimizer:
-            problems.kept = self._recall_optimizer(training, problems.start, lanes, slot)
+            width = self.model.rows.n_parameters
+            problems.kept = self.client_state.optimizer(training, self.at, problems.start, lanes, width, slot)
         now = training.rate_at(self.context.round, self.context.rounds)
         rounds = self.context.rounds if purpose == "train" else 1  # that the like of this is to be done
         solution = solve(self.model, training, now, self.points, problems, self.compiler, rounds)
         self.keep("loss", solution.loss.view(len(self), lanes).mean(1))
         if training.keep_optimizer:
-            self._keep_optimizer(solution.kept, lanes, slot)
+            self.client_state.keep_optimizer(solution.kept, self.at, lanes, slot)
         return solution.rows.view(start.shape)
 
     def _problems(self, lanes: int) -> tuple[Tensor, Tensor]:
@@ -214,30 +185,6 @@ class Cohort:
             return key[:, 0]
         lane = torch.arange(lanes, device=self.keys.device)
         return torch.where(lane == 0, key, mix(key, "lane", lane)).flatten()
-
-    def _recall_optimizer(
-        self, training: Training, start: Tensor, lanes: int, slot: Tensor | None
-    ) -> dict[str, Tensor]:
-        kept = {
-            name: start.new_zeros(len(self), lanes, self.model.rows.n_parameters) for name in training.slots()
-        }
-        kept["step"] = start.new_zeros(len(self), lanes)
-        for name, zero in kept.items():
-            for s, part in self._by_slot(slot):
-                zero[part] = self.client_state.get(f"optimizer.{name}{s}", self.at[part], zero[part])
-        return {name: value.flatten(0, 1) for name, value in kept.items()}
-
-    def _keep_optimizer(self, kept: dict[str, Tensor], lanes: int, slot: Tensor | None) -> None:
-        for name, value in kept.items():
-            value = value.view(len(self), lanes, *value.shape[1:])
-            for s, part in self._by_slot(slot):
-                self.client_state.put(f"optimizer.{name}{s}", self.at[part], value[part])
-
-    def _by_slot(self, slot: Tensor | None) -> list[tuple[str, Tensor]]:
-        """The clients that use each slot, by the slot's name."""
-        if slot is None:
-            return [("", torch.arange(len(self), device=self.at.device))]
-        return [(f".{s}", (slot == s).nonzero()[:, 0]) for s in sorted(set(slot.tolist()))]
 
     # models on data
 
@@ -344,28 +291,6 @@ class Cohort:
 
     def _number_bytes(self) -> int:
         return torch.finfo(self.model.dtype).bits // 8
-
-
-def is_shared(rows: Tensor) -> bool:
-    """Is this one row, shown to every client? (An expanded tensor has stride 0.)"""
-    return len(rows) == 1 or rows.stride(0) == 0
-
-
-def chosen(centers: Tensor, choice: Tensor) -> Tensor:
-    """(client, width) of each client's centers (client, cluster, width) the one that it chose (client,)."""
-    if is_shared(centers):
-        return centers[0].index_select(0, choice)  # of wide rows many times faster
-    return centers[torch.arange(len(centers), device=choice.device), choice]
-
-
-def mix_rows(weights: Tensor, centers: Tensor) -> Tensor:
-    """Σ_s weight·center / Σ_s weight: (client, cluster) and (client, cluster, width) to (client, width)."""
-    weights = (weights / weights.sum(-1, keepdim=True)).to(centers.dtype)
-    # not as a product of matrices, for which a server's centers would be copied
-    mixed = weights[:, :1] * centers[:, 0]
-    for s in range(1, centers.shape[1]):
-        mixed.addcmul_(weights[:, s, None], centers[:, s])
-    return mixed
 
 
 def _columns(values: Tensor | None, lanes: int) -> Tensor | None:

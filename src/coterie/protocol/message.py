@@ -1,20 +1,82 @@
-"""What crosses the wire: named tensors to or from clients, as bytes, and how many of them."""
+"""What goes between an aggregator and its clients: named tensors, one message per client."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 import torch
-from safetensors.torch import load, save
 from torch import Tensor
 
-from coterie.backends.processes import ALONE, ProcessGroup
 from coterie.data import everyone
 from coterie.engine import storage
-from coterie.errors import CoterieError
 
 Fields = Mapping[str, Tensor]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class RoundContext:
+    """When it is: with the seed, all that randomness and schedules depend on besides the client."""
+
+    seed: int
+    stage: int = 0
+    round: int = 0
+    rounds: int = 1  # of this stage
+    before: int = 0  # rounds of the stages and attempts before
+
+    @property
+    def of_run(self) -> int:
+        """The round, counted over all stages."""
+        return self.before + self.round
+
+
+class Group(Protocol):
+    """The processes that compute one run together; each has the rows of its own clients."""
+
+    @property
+    def first(self) -> bool:
+        """Is this the process that writes and prints?"""
+
+    def sum(self, part: Tensor) -> Tensor:
+        """The sum over all processes."""
+
+    def max(self, part: Tensor) -> Tensor:
+        """The greatest over all processes, number by number."""
+
+    def once(self, work: Callable[[], T]) -> T:
+        """The first process does it, and all know what came out."""
+
+    def all(self, work: Callable[[], T]) -> list[T]:
+        """What every process makes of the same work."""
+
+    def agree(self, work: Callable[[], T]) -> T:
+        """My own result, when all have theirs."""
+
+
+class OneProcess:
+    """All clients are computed here."""
+
+    first = True
+
+    def sum(self, part: Tensor) -> Tensor:
+        return part
+
+    def max(self, part: Tensor) -> Tensor:
+        return part
+
+    def once(self, work: Callable[[], T]) -> T:
+        return work()
+
+    def all(self, work: Callable[[], T]) -> list[T]:
+        return [work()]
+
+    def agree(self, work: Callable[[], T]) -> T:
+        return work()
+
+
+ALONE: Group = OneProcess()
 
 
 class Named:
@@ -34,30 +96,30 @@ class Named:
 
 @dataclass(frozen=True)
 class Messages(Named):
-    """One letter per client, the same fields in each; client axis first.
+    """One message per client, the same fields in each; message axis first.
 
     A field that is the same for all (the centers of a server) is expanded, not copied.
     """
 
-    clients: Tensor  # (letter,) positions in the listener's list of clients
+    clients: Tensor  # (message,) positions in the aggregator's list of clients
     fields: Fields
-    group: ProcessGroup = ALONE  # the processes that have the letters' rows
+    group: Group = ALONE  # the processes that have the messages' rows
 
     def __len__(self) -> int:
         return len(self.clients)
 
-    def take(self, letters: Tensor) -> Messages:
-        """Some of the letters, by number."""
-        return Messages(self.clients[letters], {n: _pick(t, letters) for n, t in self.fields.items()})
+    def take(self, which: Tensor) -> Messages:
+        """Some of the messages, by number."""
+        return Messages(self.clients[which], {n: _pick(t, which) for n, t in self.fields.items()})
 
     def only(self, wanted: Tensor) -> Messages:
-        """The letters to or from the clients that are wanted (client,) bool."""
+        """The messages to or from the clients that are wanted (client,) bool."""
         if everyone.is_mask(wanted):
             return self
         mine = wanted[self.clients]
-        return (
-            self if bool(mine.all()) else self.take(mine.nonzero()[:, 0])
-        )  # as a rule all: nothing is copied
+        if bool(mine.all()):  # as a rule: nothing is copied
+            return self
+        return self.take(mine.nonzero()[:, 0])
 
     def beyond(self, already: Messages | None) -> Messages:
         """Without the fields that its clients have been sent already."""
@@ -70,85 +132,48 @@ class Messages(Named):
         return Messages(self.clients, {n: t for n, t in self.fields.items() if n not in old})
 
     def finite(self) -> Tensor:
-        """(letter,) is all that it says finite?"""
+        """(message,) is every number in it finite?"""
         good = torch.ones(len(self), dtype=torch.bool, device=self.clients.device)
-        for sent in self.fields.values():
-            if sent.is_floating_point() and sent.numel():
-                for some in storage.row_blocks(sent):
-                    each = sent[some].flatten(1) if sent.dim() > 1 else sent[some, None]
+        for values in self.fields.values():
+            if values.is_floating_point() and values.numel():
+                for some in storage.row_blocks(values):
+                    each = values[some].flatten(1) if values.dim() > 1 else values[some, None]
                     largest, least = each.amax(1), each.amin(1)  # of nan, nan; no copy is made
                     good[some].logical_and_((largest < torch.inf) & (least > -torch.inf))
         return good
 
     @property
     def message_bytes(self) -> int:
-        """The payload of one letter."""
+        """The payload of one message."""
         return sum(t[:1].numel() * t.element_size() for t in self.fields.values()) if len(self) else 0
 
-    # where several processes compute the clients, each holds the rows of its own; see shards.py
+    def scattered(self, name: str, clients: int) -> Tensor:
+        """(client, ...) a field by client; nan (or 0, if it is no float) for those who sent no message."""
+        values = self.fields[name]
+        if len(self) == clients:
+            return values
+        floats = values.is_floating_point()
+        table = values.new_full((clients, *values.shape[1:]), torch.nan if floats else 0)
+        table[self.clients] = values
+        return table
+
+    # where several processes compute the clients, each holds the rows of its own; see backends/sharded.py
 
     def held(self, name: str) -> tuple[Tensor, Tensor]:
-        """The letters whose rows are here, by number, and these rows."""
+        """The messages whose rows are here, by number, and these rows."""
         return torch.arange(len(self), device=self.clients.device), self.fields[name]
 
     def each(self, values: Tensor) -> Tensor:
-        """(letter, ...) from values of the letters that are held here."""
+        """(message, ...) from values of the messages that are held here."""
         return values
 
-    def to_bytes(self, letter: int) -> bytes:
-        return bytes(save({n: t[letter].contiguous() for n, t in self.fields.items()}))
 
-    @staticmethod
-    def from_bytes(clients: Tensor, letters: list[bytes]) -> Messages:
-        opened = [load(letter) for letter in letters]
-        names = opened[0].keys() if opened else ()
-        if any(letter.keys() != names for letter in opened):
-            raise CoterieError("clients told different things in one round; all must tell the same fields")
-        return Messages(clients, {n: torch.stack([letter[n] for letter in opened]) for n in names})
+def nobody(like: Tensor) -> Messages:
+    """No message at all."""
+    return Messages(torch.zeros(0, dtype=torch.long, device=like.device), {})
 
 
-def _pick(t: Tensor, letters: Tensor) -> Tensor:
+def _pick(t: Tensor, which: Tensor) -> Tensor:
     if t.stride(0) == 0 and len(t):
-        return t[:1].expand(len(letters), *t.shape[1:])
-    return storage.take(t, letters)
-
-
-@dataclass
-class Traffic:
-    """Letters and payload bytes so far. A server's are counted both ways; a graph's in two ways of sending."""
-
-    messages: int = 0
-    down: int = 0  # from a server to its clients
-    up: int = 0  # from clients to a server
-    multicast: int = 0  # between peers, each letter counted once however many hear it
-    point_to_point: int = 0  # between peers, each letter counted once per neighbour that needs it
-
-    def to_clients(self, messages: Messages | None, already: Messages | None = None) -> None:
-        """What clients have been `sent` before in a round is not counted again."""
-        messages = None if messages is None else messages.beyond(already)
-        if messages is not None and messages.fields:
-            self.down += len(messages) * messages.message_bytes
-            self.messages += len(messages)
-
-    def to_server(self, messages: Messages | None) -> None:
-        if messages is not None and messages.fields:
-            self.up += len(messages) * messages.message_bytes
-            self.messages += len(messages)
-
-    def between(self, messages: Messages, neighbours: Tensor, needed: Tensor) -> None:
-        """Peers tell their neighbours: (letter,) how many there are, and how many need all of the letter."""
-        if not messages.fields:
-            return
-        small = sum(t[:1].numel() * t.element_size() for t in messages.fields.values() if t.dim() == 1)
-        received = int((neighbours > 0).sum())
-        self.messages += received
-        self.multicast += received * messages.message_bytes
-        self.point_to_point += (
-            int(needed.sum()) * (messages.message_bytes - small) + int(neighbours.sum()) * small
-        )
-
-    def total(self) -> int:
-        return self.down + self.up + self.point_to_point
-
-    def named(self) -> dict[str, int]:
-        return {f.name: int(getattr(self, f.name)) for f in fields(self)}
+        return t[:1].expand(len(which), *t.shape[1:])
+    return storage.take(t, which)

@@ -1,4 +1,4 @@
-"""Differential privacy where letters leave a client: what is clipped, noised or withheld, whatever the algorithm."""
+"""Differential privacy where messages leave a client: what is clipped, noised or withheld, whatever the algorithm."""
 
 from __future__ import annotations
 
@@ -6,53 +6,50 @@ import logging
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from coterie.errors import CoterieError, require
+from coterie.engine.rows import Rows
+from coterie.errors import require
 from coterie.prng import gaussian, mix
+from coterie.protocol.algorithm import Algorithm
+from coterie.protocol.cohort import Cohort
+from coterie.protocol.fields import ROWS, Declared, Role
 from coterie.protocol.message import Fields, Messages
 from coterie.validation import Checked
-
-if TYPE_CHECKING:
-    from coterie.engine.rows import Rows
-    from coterie.protocol.algorithm import Algorithm
-    from coterie.protocol.cohort import Cohort
-    from coterie.protocol.selection import Answer
 
 log = logging.getLogger("coterie")
 
 Leaves = Literal["withheld", "sent"]
-MODELS = ("row", "update")  # fields that are models, or steps of models
-LEAST = 1e-4  # of a share that was noised: no cluster is told to have none
+LEAST = 1e-4  # of an importance that was noised: no cluster has none
 BLOCK = 2**22  # numbers of noise drawn at once
 _OWN = {  # of each mechanism: what it needs, and what it cannot have
     "client": ("noise", ("epsilon",)),
-    "paper": ("epsilon", ("noise", "share_noise", "target_epsilon")),
+    "paper": ("epsilon", ("noise", "importance_noise", "target_epsilon")),
 }
 
 
 @dataclass(frozen=True)
 class Privacy(Checked):
-    """Noise on what clients tell, added at the client.
+    """Noise on what clients send, added at the client.
 
-    `client` clips a client's update, its row minus what it was sent, over all that one letter says of models, and
-    adds Gaussian noise; every letter of the planned rounds is counted. `paper` is FedSPD's B.2.6 as printed: each row
+    `client` clips a client's update, its row minus what it was sent, over all that one message says of models, and
+    adds Gaussian noise; every message of the planned rounds is counted. `paper` is FedSPD's B.2.6 as printed: each row
     is clipped to C, and σ = √(2 ln(1.25/δ))·C/ε. Its ε is per message, as printed, not a guarantee above 1.
     Choice: `paper` clips the row itself, as Wei et al. 2020 do, whom B.2.6 follows; the sensitivity, which B.2.6 does
     not print, is C; only trained parameters are clipped and noised. The final phase sends nothing and has no noise.
     """
 
     mechanism: Literal["client", "paper"] = "client"  # clip and noise updates and count, or rows as printed
-    clip: float = 1.0  # C: the longest that a letter's update (paper: a row) may be
+    clip: float = 1.0  # C: the longest that a message's update (paper: a row) may be
     noise: float | None = None  # client: deviation of the noise, in clips; 0: clip alone
     epsilon: float | None = None  # paper: ε of one message, as printed
     delta: float = 1e-5  # δ
     target_epsilon: float | None = None  # client: a run whose planned rounds come to more is refused
     size: Leaves = "withheld"  # client: all clients count alike; sent: not covered
-    share_noise: float | None = None  # client: deviation of the noise on cluster shares; None: not covered
+    importance_noise: float | None = None  # client: deviation of the noise on importance; None: not covered
     buffers: Leaves = "withheld"  # client: batch-norm statistics stay as they began; sent: not covered
     neighbour: Literal["absent", "replaced"] = "absent"  # client: ε is against no update, or any other data
 
@@ -67,7 +64,7 @@ class Privacy(Checked):
         require(known, needed, value, f"a number above 0, with mechanism = {self.mechanism!r}")
         for name in others:
             require(getattr(self, name) is None, name, getattr(self, name), f"none with {self.mechanism!r}")
-        for name in ("share_noise", "target_epsilon"):
+        for name in ("importance_noise", "target_epsilon"):
             value = getattr(self, name)
             require(value is None or 0 < value < math.inf, name, value, "above 0")
 
@@ -77,72 +74,68 @@ class Privacy(Checked):
             return math.sqrt(2 * math.log(1.25 / self.delta)) * self.clip / self.epsilon
         return self.noise * self.clip if self.noise else 0.0
 
-    def multiplier(self, field: str) -> float | None:
-        """Noise in units of what one client can change: infinite where nothing is told, None where not covered."""
+    def multiplier(self, role: Role | Literal["buffers"]) -> float | None:
+        """Noise in units of what one client can change: infinite where nothing is sent, None where not covered."""
         value = None
         if self.mechanism == "client":
-            if field in MODELS:
+            if role in ROWS:
                 value = self.noise or None
-            elif field in ("size", "buffers"):
-                value = math.inf if getattr(self, field) == "withheld" else None
-            elif field == "share" or (field == "mass" and self.size == "withheld"):  # a share times the size
-                value = self.share_noise
+            elif role == "size" or role == "buffers":
+                value = math.inf if getattr(self, role) == "withheld" else None
+            elif role == "importance" or (role == "mass" and self.size == "withheld"):
+                value = self.importance_noise
         return value / 2 if value is not None and self.neighbour == "replaced" else value
 
     # at the client
 
-    def protect(self, algorithm: Algorithm, cohort: Cohort, offer: Messages, sent: Fields) -> Fields:
-        """What leaves the clients of what they would tell."""
-        new = {n: t for n, t in sent.items() if t is not offer.fields.get(n)}  # the rest is only sent back
-        _check_named(algorithm, new)
-        return {n: self._field(n, algorithm, cohort, offer, sent) if n in new else sent[n] for n in sent}
+    def protect(
+        self, algorithm: Algorithm, declared: Declared, cohort: Cohort, offer: Messages, sent: Fields
+    ) -> Fields:
+        """What leaves the clients of what they would send."""
+        return {
+            name: value
+            if declared[name].echo
+            else self._field(name, declared[name].role, algorithm, cohort, offer, sent)
+            for name, value in sent.items()
+        }
 
     def _field(
-        self, name: str, algorithm: Algorithm, cohort: Cohort, offer: Messages, sent: Fields
+        self, name: str, role: Role, algorithm: Algorithm, cohort: Cohort, offer: Messages, sent: Fields
     ) -> Tensor:
         value = sent[name]
-        if name in MODELS and self.mechanism == "paper":
+        if role in ROWS and self.mechanism == "paper":
             rows, tail = cohort.model.rows.split(value)
             rows = rows / (torch.linalg.vector_norm(rows, dim=-1, keepdim=True) / self.clip).clamp(min=1)
             return torch.cat([rows + _noise(name, rows, self.deviation(), cohort), tail], -1)
-        if name in MODELS:
+        if role in ROWS:
             return self._model(name, cohort, value, algorithm.trained_from(offer, sent))
-        multiplier = self.multiplier(name)
+        multiplier = self.multiplier(role)
         if multiplier is None:
             return value
         if multiplier == math.inf:
             return torch.ones_like(value)
-        shares = _shares(value)  # none is further than 1 from even shares, which say nothing
-        assert self.share_noise is not None
-        return _shares((shares + _noise(name, shares, self.share_noise, cohort)).clamp(min=LEAST))
+        importance = _fractions(value)  # nobody is further than 1 from even fractions, which say nothing
+        assert self.importance_noise is not None
+        noise = _noise(name, importance, self.importance_noise, cohort)
+        return _fractions((importance + noise).clamp(min=LEAST))
 
-    def _model(self, name: str, cohort: Cohort, value: Tensor, trained_from: Tensor) -> Tensor:
-        """(client, ...) received + clipped update + noise."""
+    def _model(self, name: str, cohort: Cohort, value: Tensor, began_at: Tensor) -> Tensor:
+        """(client, ...) where it began + clipped update + noise."""
         rows, tail = cohort.model.rows.split(value)
-        began, old = cohort.model.rows.split(trained_from)
+        began, old = cohort.model.rows.split(began_at)
         rows = clipped(rows, began, self.clip)
         if self.deviation():
             rows = rows + _noise(name, rows, self.deviation(), cohort)
         return torch.cat([rows, old.expand_as(tail) if self.buffers == "withheld" else tail], -1)
 
 
-def private(algorithm: Algorithm, answer: Answer) -> Answer:
-    """What clients answer, as it leaves them."""
-
-    def leaving(cohort: Cohort, offer: Messages) -> Fields:
-        sent = answer(cohort, offer)
-        return sent if cohort.privacy is None else cohort.privacy.protect(algorithm, cohort, offer, sent)
-
-    return leaving
-
-
 def clipped(rows: Tensor, began: Tensor, clip: float) -> Tensor:
-    """(client, ...) no client further than `clip` from where it began; one that diverged tells no update."""
+    """(client, ...) no client further than `clip` from where it began; one that diverged sends no update."""
     each = (-1, *(1,) * (rows.dim() - 1))
     finite = (rows - began).flatten(1).isfinite().all(1)
     rows = torch.where(
         finite.view(each), rows, began
-    )  # a letter that is not heard would say that it diverged
+    )  # a message that is left out would say that it diverged
     length = torch.linalg.vector_norm((rows - began).flatten(1), dim=1, dtype=torch.float64).view(each)
     factor = (clip / length.clamp(min=clip)).to(rows.dtype) if clip < math.inf else 1.0
     return torch.where(length <= clip, rows, began + (rows - began) * factor)
@@ -160,20 +153,11 @@ def _noise(name: str, like: Tensor, deviation: float, cohort: Cohort) -> Tensor:
     return drawn.view_as(like)
 
 
-def _shares(value: Tensor) -> Tensor:
+def _fractions(value: Tensor) -> Tensor:
     """(client, cluster) positive numbers that add up to 1; even where there is nothing to go by."""
     value = value.nan_to_num(0, 0, 0).clamp(min=0)
     total = value.sum(1, keepdim=True)
     return torch.where(total > 0, value / total, 1 / value.shape[1])
-
-
-def _check_named(algorithm: Algorithm, sent: Iterable[str]) -> None:
-    """What is told must be known before the start, to be counted."""
-    for name in sent:
-        if name not in algorithm.tells(1):
-            raise CoterieError(
-                f"{algorithm.title()} tells {name!r}, which its `tells` does not name; privacy needs all fields named"
-            )
 
 
 def warn_of_buffers(privacies: Iterable[Privacy | None], rows: Rows) -> None:
@@ -182,6 +166,6 @@ def warn_of_buffers(privacies: Iterable[Privacy | None], rows: Rows) -> None:
     withheld = any(p and p.mechanism == "client" and p.buffers == "withheld" for p in privacies)
     if withheld and any(slot.name in buffers for slot in rows.tail):
         log.warning(
-            "the model has buffers (batch-norm statistics) that clients do not tell under privacy: centers keep "
+            "the model has buffers (batch-norm statistics) that clients do not send under privacy: centers keep "
             "those of their random start; layers without them, such as group norm, do better"
         )

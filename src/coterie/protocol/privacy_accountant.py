@@ -1,6 +1,6 @@
-"""What privacy a run can promise: ε of all letters that a client sends in the planned rounds.
+"""What privacy a run can promise: ε of all messages that a client sends in the planned rounds.
 
-The reader is anyone who sees every letter. It is compared with a run in which one client, whoever it is, tells no
+The reader is anyone who sees every message. It is compared with a run in which one client, whoever it is, sends no
 update (`neighbour="absent"`), or has any other data ("replaced"). Every client counts as present in every round.
 """
 
@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from coterie.errors import CoterieError, SettingError
-
-if TYPE_CHECKING:
-    from coterie.protocol.privacy import Privacy
-    from coterie.protocol.stages import Stage
+from coterie.protocol.privacy import Privacy
+from coterie.protocol.stages import Stage
 
 AS_PRINTED = "per message, as printed, not a guarantee above 1"
 GRAIN = 1e-3  # how finely privacy loss is divided, relative to its spread
@@ -50,27 +48,30 @@ def _dp_accounting() -> tuple[Any, Any]:
 
 
 def not_covered(stage: Stage) -> list[str]:
-    """What a client tells in this stage with no noise that is counted."""
-    sent = [name for name, times in stage.algorithm.tells(stage.rounds).items() if times]
-    if stage.privacy is None:
+    """What a client sends in this stage with no noise that is counted."""
+    algorithm, privacy = stage.algorithm, stage.privacy
+    sent = [name for name, times in algorithm.times_sent(stage.rounds).items() if times]
+    if privacy is None:
         return sent + _beside(stage)
-    if sent and stage.privacy.mechanism == "client":
-        sent.append("buffers")
-    return [name for name in sent if stage.privacy.multiplier(name) is None]
+    open = [name for name in sent if privacy.multiplier(algorithm.role(name)) is None]
+    if sent and privacy.mechanism == "client" and privacy.multiplier("buffers") is None:
+        open.append("buffers")
+    return open
 
 
 def _beside(stage: Stage) -> list[str]:
-    """What a stage without privacy has clients tell beside its algorithm: looks at the centers, and for selection."""
-    looks = ["looks"] if stage.until == "separated" or stage.n_init > 1 else []
-    return looks + (["selection"] if stage.participation.select != "uniform" else [])
+    """What a stage without privacy has clients send beside its algorithm: separation, and for selection."""
+    separation = ["separation"] if stage.until == "separated" or stage.n_init > 1 else []
+    return separation + (["selection"] if stage.participation.select != "uniform" else [])
 
 
 def noised(stage: Stage, rounds: int | None = None) -> dict[str, tuple[float, int]]:
-    """What is covered by noise, how much of it, and how often it is told."""
-    if stage.privacy is None:
+    """What is covered by noise, how much of it, and how often it is sent."""
+    algorithm, privacy = stage.algorithm, stage.privacy
+    if privacy is None:
         return {}
-    sent = stage.algorithm.tells(stage.rounds if rounds is None else rounds)
-    known = {name: (stage.privacy.multiplier(name), times) for name, times in sent.items() if times}
+    sent = algorithm.times_sent(stage.rounds if rounds is None else rounds)
+    known = {name: (privacy.multiplier(algorithm.role(name)), times) for name, times in sent.items() if times}
     return {
         n: (noise, times) for n, (noise, times) in known.items() if noise is not None and noise < math.inf
     }
@@ -138,7 +139,7 @@ def _would_fit(stages: Sequence[Stage], target: float, delta: float) -> str:
         return f"allowed is noise {times:.3g} times as high, or fewer rounds"
     privacy = stages[0].privacy
     assert privacy is not None
-    names = [name for name in ("noise", "share_noise") if getattr(privacy, name)]
+    names = [name for name in ("noise", "importance_noise") if getattr(privacy, name)]
     wanted = " and ".join(f"{name} = {_up(times * getattr(privacy, name))}" for name in names)
     rounds = 0
     for bit in reversed(range(stages[0].rounds.bit_length())):  # the most that fit, bit by bit
@@ -200,7 +201,9 @@ def _stage(stage: Stage) -> dict[str, Any]:
         "mechanism": "none" if privacy is None else privacy.mechanism,
         "epsilon_per_message": per_message,
         "label": label,
-        "messages": max(stage.algorithm.tells(stage.rounds).values(), default=0),  # of one client, at most
+        "messages": max(
+            stage.algorithm.times_sent(stage.rounds).values(), default=0
+        ),  # of one client, at most
         "not_covered": not_covered(stage),
     }
 

@@ -1,17 +1,16 @@
 """Whom a server invites to a round: all alike, by size, by loss, or by loss from different clusters.
 
-What it has to know for that is told like everything else. Before the first round of a stage every client tells its
+What it has to know for that is sent like everything else. Before the first round of a stage every client sends its
 size, and for k-FED the means of its inputs; in a round the candidates are sent what they need to make their
-personal models, and tell the mean loss of these on their training data.
+personal models, and send the mean loss of these on their training data.
 """
 
 from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import torch
@@ -21,42 +20,41 @@ from coterie.clustering.kfed import combine, local_clusters
 from coterie.errors import require
 from coterie.prng import gumbel, mix
 from coterie.protocol.algorithm import Algorithm
-from coterie.protocol.cohort import Cohort, RoundContext
-from coterie.protocol.message import Fields, Messages, Traffic
+from coterie.protocol.clients import Clients
+from coterie.protocol.cohort import Cohort
+from coterie.protocol.message import Fields, Messages, RoundContext
 from coterie.protocol.participation import Participation
-from coterie.protocol.received import State
+from coterie.protocol.state import State
+from coterie.protocol.traffic import Traffic
 
 log = logging.getLogger("coterie")
-
-Answer = Callable[[Cohort, Messages], Fields]  # at the client
-Tell = Callable[[Answer, Messages, RoundContext], Messages]  # from letters to clients to what they tell
 
 SIZE, CLUSTERS = "selection.size", "selection.clusters"  # fields of the state
 
 
 def invite(
-    how: Participation, algorithm: Algorithm, state: State, tell: Tell, traffic: Traffic
+    how: Participation, algorithm: Algorithm, state: State, clients: Clients, traffic: Traffic
 ) -> tuple[State, Messages | None]:
     """The state with those that are invited to this round, and what they have been sent to find that out."""
     seed, round = state.context.seed, state.context.of_run
     if how.select == "uniform":
         return replace(state, invited=how.invited(state.keys, seed, round)), None
     if SIZE not in state.fields:
-        state = enrol(how, state, tell, traffic)
+        state = enrol(how, state, clients, traffic)
     number = how.n_invited(state.n_clients)
     if how.select == "size":
         return replace(state, invited=by_size(state, number)), None
     asked = by_size(state, how.n_candidates(state.n_clients)) & how.came(state.keys, seed, round)
-    already = algorithm.final_offer(replace(state, invited=asked))
-    sent = tell(partial(losses, algorithm), already, state.context)
-    traffic.to_clients(already)
+    offer = algorithm.final_offer(replace(state, invited=asked))
+    sent = clients.ask("loss", offer, state.context)
+    traffic.to_clients(offer)
     traffic.to_server(sent)
     ranked = by_loss(state, sent)
     if how.select == "loss-per-cluster":
         ranked = diverse(ranked, state.fields[CLUSTERS])
     invited = torch.zeros_like(state.invited)
     invited[ranked[:number]] = True
-    return replace(state, invited=invited), already
+    return replace(state, invited=invited), offer
 
 
 def by_size(state: State, number: int) -> Tensor:
@@ -69,7 +67,7 @@ def by_size(state: State, number: int) -> Tensor:
 
 
 def by_loss(state: State, sent: Messages) -> list[int]:
-    """The candidates that were heard, highest loss first (Cho et al.); one whose model diverged is not heard."""
+    """The candidates that answered, highest loss first (Cho et al.); one whose model diverged is left out."""
     if not len(sent):
         return []
     sent = sent.take(sent.finite().nonzero()[:, 0])
@@ -100,16 +98,20 @@ def diverse(ranked: Iterable[int], clusters: Tensor) -> list[int]:
     return chosen
 
 
-def enrol(how: Participation, state: State, tell: Tell, traffic: Traffic) -> State:
-    """Before the first round, when nobody is absent: sizes, and for k-FED the clusters that each client has."""
-    sent = tell(partial(introduce, how), state.for_everyone().offer(), state.context)
+def enrol(how: Participation, state: State, clients: Clients, traffic: Traffic) -> State:
+    """Before the first round, when nobody is absent: sizes, and for k-FED the clusters that each client has.
+
+    Who does not answer has size 0, and is not drawn while others are left.
+    """
+    sent = clients.ask("enrol", state.for_everyone().offer(), state.context)
     traffic.to_server(sent)
-    state = state.update(**{SIZE: sent.size})
+    state = state.update(**{SIZE: sent.scattered("size", state.n_clients)})
     if how.select != "loss-per-cluster":
         return state
-    means = [each[np.isfinite(each).all(1)] for each in sent.means.double().cpu().numpy()]
+    every = sent.scattered("means", state.n_clients).double().cpu().numpy()
+    means = [each[np.isfinite(each).all(1)] for each in every]
     most = sum(map(len, means))
-    allowed = f"at most {most}, the means that clients told"
+    allowed = f"at most {most}, the means that clients sent"
     require(how.clusters is None or how.clusters <= most, "clusters", how.clusters, allowed)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
@@ -125,7 +127,7 @@ def enrol(how: Participation, state: State, tell: Tell, traffic: Traffic) -> Sta
 # at the client
 
 
-def introduce(how: Participation, cohort: Cohort, offer: Messages) -> Fields:
+def introduce(how: Participation, cohort: Cohort) -> Fields:
     """My size, and for k-FED the means of my inputs, flattened (k', feature); nan where I have fewer."""
     if how.select != "loss-per-cluster":
         return {"size": cohort.sizes}

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from itertools import pairwise
 from typing import Literal
 
 from coterie.engine.training import Training
 from coterie.errors import CoterieError, require
 from coterie.protocol.algorithm import Algorithm
-from coterie.protocol.cohort import RoundContext
+from coterie.protocol.message import RoundContext
 from coterie.protocol.participation import Participation
 from coterie.protocol.privacy import Privacy
 from coterie.protocol.topology import Server, Topology
@@ -26,7 +26,7 @@ class Stage(Checked):
     topology: Topology = field(default_factory=Server)
     participation: Participation = field(default_factory=Participation)
     privacy: Privacy | None = None
-    until: Literal["rounds", "separated"] = "rounds"  # "separated": it ends once the centers have come apart
+    until: Literal["rounds", "separated"] = "rounds"  # "separated": it ends once the centers are
     n_init: int = (
         1  # from so many random initialisations, of which the one with the least training loss is kept
     )
@@ -41,10 +41,10 @@ class Stage(Checked):
         self._check_private()
 
     def _check_private(self) -> None:
-        """Whatever clients tell beside what the algorithm has them tell has no noise on it."""
+        """Whatever clients send beside what the algorithm has them send has no noise on it."""
         if self.privacy is None:
             return
-        allowed = "with privacy, which covers what the algorithm has clients tell and no more"
+        allowed = "with privacy, which covers what the algorithm has clients send and no more"
         require(self.until == "rounds", "until", self.until, f"'rounds' {allowed}")
         require(self.n_init == 1, "n_init", self.n_init, f"1 {allowed}")
         select = self.participation.select
@@ -93,6 +93,30 @@ def _check_pair(before: Algorithm, after: Algorithm) -> None:
             f"{before.title()} leaves {left} centers but {after.title()}, which is to start from them, has "
             f"n_clusters = {wanted}; the two must agree"
         )
+
+
+def with_clusters(stages: Stages, clusters: int) -> Stages:
+    """The same method with so many clusters, in every stage that has any."""
+    return Stages(
+        replace(stage, algorithm=replace(stage.algorithm, n_clusters=clusters))  # type: ignore[call-arg]
+        if is_clustered(type(stage.algorithm))
+        else stage
+        for stage in stages
+    )
+
+
+def check_clustered(kind: type[Algorithm]) -> None:
+    """Refuse an algorithm that has no number of clusters."""
+    if kind.last_only:
+        raise CoterieError(f"{kind.title()} finds the number of clusters itself; run it without one")
+    if not is_clustered(kind):
+        raise CoterieError(
+            f"{kind.title()} has no number of clusters; allowed is an algorithm with n_clusters"
+        )
+
+
+def is_clustered(kind: type[Algorithm]) -> bool:
+    return "n_clusters" in {own.name for own in fields(kind)}
 
 
 @dataclass

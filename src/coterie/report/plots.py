@@ -7,8 +7,8 @@ import math
 from pathlib import Path
 
 from coterie.errors import CoterieError
+from coterie.files import make_folder, write_whole
 from coterie.model_selection.choice import PLOT, Choice
-from coterie.runs.folder import make_folder, write_whole
 
 HELD_OUT, TRAINING, CHOSEN = "#0b5fa5", "#8a8a8a", "#c8501e"
 STEEP = 8  # times the best: beyond that the flat part is seen only on a logarithmic axis

@@ -2,7 +2,7 @@
 
 experiment.toml      what is run, with every setting spelled out
 rounds.jsonl         one line of totals per round
-clients/             per round: per-client numbers as columns, and a projection of the rows heard
+clients/             per round: per-client numbers as columns, and a projection of the rows received
 checkpoint.safetensors   all that the rounds to come depend on
 result.safetensors   centers, importance, personal models and how well the centers fit, when the run is finished
 summary.json         the numbers of the final table
@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +24,9 @@ from torch import Tensor
 
 from coterie.engine.storage import row_blocks
 from coterie.errors import CoterieError
+from coterie.files import Piece, make_folder, saying, write_json, write_whole
 
 Numbers = dict[str, int]
-Piece = bytes | memoryview
 
 KINDS = {  # as safetensors names them
     torch.float64: "F64",
@@ -36,44 +36,6 @@ KINDS = {  # as safetensors names them
     torch.uint8: "U8",
     torch.bool: "BOOL",
 }
-
-
-@contextmanager
-def _saying(what: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as problem:
-        reason = problem.strerror or str(problem)
-        raise CoterieError(f"cannot {what}: {reason}; what was written before is intact") from problem
-
-
-def make_folder(folder: Path) -> None:
-    with _saying(f"make the folder {folder}"):
-        folder.mkdir(parents=True, exist_ok=True)
-
-
-def write_whole(path: Path, content: bytes | Iterable[Piece]) -> None:
-    """All of it or nothing: to a temporary file, synced, renamed. Content may come in pieces."""
-    with _saying(f"write {path}"):
-        temporary = path.with_name(path.name + ".part")
-        try:
-            with temporary.open("wb") as file:
-                for piece in (content,) if isinstance(content, bytes) else content:
-                    file.write(piece)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, path)
-            _sync_folder(path.parent)
-        finally:
-            temporary.unlink(missing_ok=True)
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 class RunFolder:
@@ -116,7 +78,7 @@ class RunFolder:
         """Forget an earlier run in this folder, and nothing else that lies there."""
         if not self.folder.is_dir():
             return
-        with _saying(f"clear {self.folder}"):
+        with saying(f"clear {self.folder}"):
             for old in (
                 *self.folder.glob("clients/*.safetensors"),
                 *(self.folder / n for n in self._files()),
@@ -143,7 +105,7 @@ class RunFolder:
 
     def append(self, record: dict[str, Any]) -> None:
         with (
-            _saying(f"write {self.folder / 'rounds.jsonl'}"),
+            saying(f"write {self.folder / 'rounds.jsonl'}"),
             (self.folder / "rounds.jsonl").open("a") as file,
         ):
             file.write(json.dumps(record) + "\n")
@@ -173,7 +135,7 @@ class RunFolder:
     def write_columns(self, round: int, columns: dict[str, Tensor]) -> None:
         """Per-client numbers of a round; not synced, for they can be had again by resuming."""
         path = self.folder / "clients" / f"{round:06d}.safetensors"
-        with _saying(f"write {path}"):
+        with saying(f"write {path}"):
             path.write_bytes(save({n: t.contiguous().cpu() for n, t in columns.items()}))
 
     def columns(self, round: int) -> dict[str, Tensor]:
@@ -194,7 +156,7 @@ class RunFolder:
 
     def write_result(self, tensors: dict[str, Tensor], ids: tuple[str, ...], summary: dict[str, Any]) -> None:
         self._write_tensors("result.safetensors", tensors, {"ids": json.dumps(ids)})
-        write_whole(self.folder / "summary.json", (json.dumps(summary, indent=1) + "\n").encode())
+        write_json(self.folder / "summary.json", summary)
 
     def result(self) -> tuple[dict[str, Tensor], tuple[str, ...]]:
         tensors, notes = read_tensors(self.folder / "result.safetensors")

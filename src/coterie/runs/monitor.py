@@ -1,20 +1,22 @@
-"""The meters read off a simulation: what is measured each round, and what only when models are evaluated."""
+"""The metrics of a run: what is measured each round, and what only when models are evaluated."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from coterie.backends.evaluation import Snapshot
-from coterie.backends.simulation import Simulation
+from coterie.data.federation import Description
 from coterie.engine import storage
 from coterie.engine.scores import Scores
 from coterie.prng import mix, uniform
-from coterie.protocol.cohort import Cohort
+from coterie.protocol.clients import Question, Refused
+from coterie.protocol.coordinator import Coordinator
 from coterie.protocol.message import Messages
+from coterie.protocol.result import Snapshot
 from coterie.protocol.topology import Server
 from coterie.runs import metrics
 from coterie.runs.result import Record
@@ -45,16 +47,26 @@ EVALUATED = (
 
 
 class Monitor:
-    """Looks at a simulation between rounds and leaves it as it is."""
+    """Measures a run between rounds and leaves it as it is. What clients are not to be asked stays empty."""
 
-    def __init__(self, simulation: Simulation):
-        self.simulation = simulation
+    def __init__(self, coordinator: Coordinator, about: Description):
+        self.coordinator, self.about = coordinator, about
+        self.refused: dict[str, str] = {}  # questions that clients were not asked, and why
         self._gaps: dict[int, float] = {}  # of the stages whose graph stays as it is
         self._projection: Tensor | None = None
+        self._sizes: Tensor | None = None
+
+    def ask(self, question: Question, offer: Messages) -> Messages | None:
+        """None, where the backend refuses the question."""
+        try:
+            return self.coordinator.clients.ask(question, offer, self.coordinator.state.context)
+        except Refused as why:
+            self.refused[question] = str(why)
+            return None
 
     def each_round(self, sent: Messages) -> tuple[Record, Columns]:
         """What takes no more than a pass over the rows: one number each, and columns (client, ...) or (cluster,)."""
-        state = self.simulation.state
+        state = self.coordinator.state
         every = state.centers[..., : state.rows.n_parameters]
         centers = storage.mean(every)
         columns = self._picture(sent, centers)
@@ -66,13 +78,13 @@ class Monitor:
             found["cosine_between"] = metrics.cosine_between(centers)
         if (clustered := self._clustered(sent)) is not None:
             rows, label = clustered
-            columns["cosine_within"] = metrics.cosine_within(rows, label, len(centers), self._add)
+            columns["cosine_within"] = metrics.cosine_within(rows, label, len(centers), self._sum)
             found["cosine_within"] = float(columns["cosine_within"].nanmean())
-            if self._is_hard(sent):
-                weight = self._weights()[sent.clients]
+            if self._is_hard(sent) and (weights := self._weights()) is not None:
+                weight = weights[sent.clients]
                 own, _ = sent.held("row")
                 each = columns["clustering_objective"] = metrics.clustering_objective(
-                    rows, label, weight[own], centers, self._add
+                    rows, label, weight[own], centers, self._sum
                 )
                 found["clustering_objective"] = metrics.over_clusters(each, sent.each(label), weight)
         if not state.at_server:
@@ -99,8 +111,8 @@ class Monitor:
         """What needs models on data."""
         found, columns = self._of_hard_clusters(sent, result) if self._is_hard(sent) else ({}, {})
         known = {
-            "importance_error": importance_error_of(self.simulation, result),
-            "ari": found_ari(self.simulation, result),
+            "importance_error": importance_error_of(self.coordinator, self.about, result),
+            "ari": found_ari(self.about, result),
         }
         found.update({name: value for name, value in known.items() if value is not None})
         if result.scores is not None:
@@ -108,10 +120,12 @@ class Monitor:
         return written(found), columns
 
     def _of_hard_clusters(self, sent: Messages, result: Snapshot) -> tuple[Record, Columns]:
-        """R, and B of those heard."""
+        """R, and B of those received."""
         main, weight, clusters = result.importance.argmax(1), self._weights(), result.importance.shape[1]
         known = result.losses
         losses = self._center_losses(main) if known is None else known.gather(1, main[:, None])[:, 0]
+        if weight is None or losses is None:
+            return {}, {}
         each = metrics.mean_by_cluster(losses, main, weight, clusters)
         found: Record = {"learning_objective": metrics.over_clusters(each, main, weight)}
         columns: Columns = {"learning_objective": each}
@@ -119,83 +133,86 @@ class Monitor:
         if gradients is not None and clustered is not None:
             own, _ = sent.held("row")
             weight = weight[sent.clients[own]]
-            most = self.simulation.group.most
-            each = metrics.clusterability(gradients, clustered[1], weight, clusters, self._add, most)
+            most = self.coordinator.clients.group.max
+            each = metrics.clusterability(gradients, clustered[1], weight, clusters, self._sum, most)
             columns["clusterability"] = each
             found["clusterability"] = float(torch.where(each.isnan(), -torch.inf, each).max())
         return found, columns
 
     def _is_hard(self, sent: Messages) -> bool:
-        """Was anything told, and is every client of one cluster, as WeCFL's objectives have it?"""
-        if not sent.fields or self.simulation.stage.algorithm.soft:
+        """Was anything sent, and is every client of one cluster, as WeCFL's objectives have it?"""
+        if not sent.fields or self.coordinator.stage.algorithm.soft:
             return False
         return "row" not in sent.fields or sent.held("row")[1].dim() == 2
 
-    def _add(self, part: Tensor) -> Tensor:
-        return self.simulation.group.add(part)
+    def _sum(self, part: Tensor) -> Tensor:
+        return self.coordinator.clients.group.sum(part)
 
-    def _weights(self) -> Tensor:
-        """(client,) λ, as the algorithm weighs clients."""
-        sizes = self.simulation.sizes
-        equal = getattr(self.simulation.stage.algorithm, "weights", "size") == "equal"
-        return torch.ones_like(sizes) if equal else sizes
+    def _weights(self) -> Tensor | None:
+        """(client,) λ, as the algorithm weighs clients; None where sizes are not to be asked for."""
+        if self._sizes is None:
+            state = self.coordinator.state.for_everyone()
+            found = self.ask("size", state.offer())
+            self._sizes = None if found is None else found.scattered("size", state.n_clients)
+        equal = getattr(self.coordinator.stage.algorithm, "weights", "size") == "equal"
+        return torch.ones_like(self._sizes) if equal and self._sizes is not None else self._sizes
 
     def _clustered(self, sent: Messages) -> tuple[Tensor, Tensor] | None:
-        """Rows told that are here (row, parameter), and the cluster that each was trained for (row,)."""
-        state = self.simulation.state
+        """Rows sent that are here (row, parameter), and the cluster that each was trained for (row,)."""
+        state, algorithm = self.coordinator.state, self.coordinator.stage.algorithm
         if "row" not in sent.fields or not len(sent):
             return None
         own, rows = sent.held("row")
         rows = rows[..., : state.rows.n_parameters]
         if rows.dim() == 3:  # a row for each cluster
             return rows.flatten(0, 1), torch.arange(rows.shape[1], device=rows.device).repeat(len(rows))
-        for name in ("choice", "drew"):
-            if name in sent.fields:
-                return rows, sent.fields[name][own]
-        if "member" in state.fields:
-            return rows, state.member[sent.clients[own]]
-        if "share" in sent.fields:
-            return rows, sent.share[own].argmax(1)
-        return rows, torch.zeros(len(rows), dtype=torch.long, device=rows.device)
+        return rows, algorithm.trained_for(state, sent)[own]
 
-    def _center_losses(self, main: Tensor) -> Tensor:
+    def _center_losses(self, main: Tensor) -> Tensor | None:
         """(client,) the mean loss of its cluster's center on a client's training points."""
-        cohort, clients, state = self._cohort(), self.simulation.clients, self.simulation.state
-        shown = clients.mine(state.for_everyone().offer(centers=state.centers))
-        main = main[shown.clients]
-        losses = shown.centers.new_empty(len(main))
+        state = self.coordinator.state.for_everyone()
+        losses = state.centers.new_full((state.n_clients,), torch.nan)
         for cluster in range(state.centers.shape[1]):
-            own = (main == cluster).nonzero()[:, 0]
-            for some in storage.blocks(len(own), state.centers[0, 0].nbytes, own.device):
-                members, centers = cohort.take(own[some]), shown.take(own[some]).centers
-                losses[own[some]] = members.means(members.losses(centers[:, cluster : cluster + 1]))[:, 0]
-        return clients.of_all(losses)
+            offer = state.offer(main == cluster, center=state.centers[:, cluster])
+            found = self.ask("center_loss", offer) if len(offer) else offer
+            if found is None:
+                return None
+            if len(found):
+                losses[found.clients] = found.loss
+        return losses
 
     def _gradients(self, sent: Messages) -> metrics.RowBlocks | None:
-        """∇l(ω_i, D_i) (letter, parameter) at the rows told that are here, where points are enough for one."""
-        if "row" not in sent.fields or not len(sent):
+        """∇l(ω_i, D_i) (message, parameter) at the rows sent that are here, where points are enough for one."""
+        if "row" not in sent.fields or not len(sent) or self._sizes is None:
             return None
-        simulation = self.simulation
-        if simulation.model.needs_two and int(simulation.sizes[sent.clients].min()) < 2:
+        coordinator = self.coordinator
+        if coordinator.model.needs_two and int(self._sizes[sent.clients].min()) < 2:
             return None
-        _, rows = sent.held("row")
-        if not len(rows):
-            none = [(slice(0, 0), rows[:, : simulation.state.rows.n_parameters])]
-            return lambda: none
-        clients = simulation.clients.of_these(sent).when(simulation.state.context)
-        if rows.nbytes > storage.budget(rows.device):
-            # twice: that is faster than to have them on a disk, and a GPU may not hold them all
-            return lambda: clients.gradients(rows)
-        found = list(clients.gradients(rows))
-        return lambda: found
+        group, (_, rows) = coordinator.clients.group, sent.held("row")
+        row_bytes = coordinator.model.rows.width * rows.element_size()
+        # all processes ask for the same blocks
+        blocks = group.once(lambda: list(storage.blocks(len(sent), row_bytes, rows.device)))
 
-    def _cohort(self) -> Cohort:
-        return self.simulation.clients.cohort.when(self.simulation.state.context)
+        def made() -> Iterator[tuple[slice, Tensor]]:
+            """Twice: that is faster than to have them on a disk, and a GPU may not hold them all."""
+            begin = 0
+            for some in blocks:
+                which = torch.arange(some.start, some.stop, device=sent.clients.device)
+                found = self.ask("gradient", sent.take(which))
+                if found is not None and len(found):
+                    gradient = found.held("gradient")[1]
+                    yield slice(begin, begin + len(gradient)), gradient
+                    begin += len(gradient)
+
+        if len(blocks) > 1:
+            return made
+        found = list(made())
+        return (lambda: found) if found else None
 
     def _gap(self) -> float:
         """Once for a graph that stays; each round, if it is small, for one that changes."""
-        simulation, stage = self.simulation, self.simulation.progress.stage
-        topology, context, ids = simulation.stage.topology, simulation.state.context, simulation.data.ids
+        coordinator, stage = self.coordinator, self.coordinator.progress.stage
+        topology, context, ids = coordinator.stage.topology, coordinator.state.context, coordinator.ids
         assert not isinstance(topology, Server)
         if topology.rewire and len(ids) > metrics.DENSE:
             return math.nan
@@ -206,7 +223,7 @@ class Monitor:
 
 
 def last(records: list[Record], stage: int) -> Record:
-    """The last reading of each meter in a stage."""
+    """The last value of each metric in a stage."""
     found: Record = {}
     for record in records:
         if record["stage"] == stage:

@@ -7,10 +7,8 @@ both are the mean over points of the same.
 
 from __future__ import annotations
 
-import json
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +17,6 @@ import torch
 from safetensors.torch import save
 from torch import Tensor
 
-from coterie.backends.simulation import Simulation
 from coterie.data.federation import Points, Task
 from coterie.data.own.arrays import Array, Client, Pairs, pairs
 from coterie.data.own.tables import TABLES, Columns, client_of, read_npz, read_table
@@ -28,12 +25,19 @@ from coterie.engine.model import LOSSES, FunctionalModel, Loss
 from coterie.engine.rows import Build
 from coterie.engine.training import Training
 from coterie.errors import CoterieError
+from coterie.files import make_folder, write_json, write_whole
 from coterie.prng import id_keys
 from coterie.protocol.algorithm import Algorithm
-from coterie.protocol.cohort import Cohort, Personal, RoundContext
-from coterie.protocol.received import State
-from coterie.runs.folder import make_folder, write_whole
-from coterie.runs.result import PersonalModel, Run, pixels_of
+from coterie.protocol.clients import Refused
+from coterie.protocol.cohort import Cohort
+from coterie.protocol.coordinator import Coordinator
+from coterie.protocol.evaluation import best_of
+from coterie.protocol.message import Messages, RoundContext
+from coterie.protocol.personal import Personal
+from coterie.protocol.state import State
+from coterie.runs.models import PersonalModel, pixels_of
+
+Summary = Mapping[str, Any]  # of the run: summary.json
 
 FAR = 2.0  # a loss above so many times the most that a client of the run has fits no cluster
 
@@ -51,8 +55,8 @@ class Recipe:
     context: RoundContext
 
     @staticmethod
-    def of(simulation: Simulation) -> Recipe:
-        model, stage = simulation.model, simulation.stage
+    def of(coordinator: Coordinator) -> Recipe:
+        model, stage = coordinator.model, coordinator.stage
         return Recipe(
             build=model.build,
             loss=model.loss,
@@ -60,7 +64,7 @@ class Recipe:
             dtype=model.dtype,
             algorithm=stage.algorithm,
             training=stage.training,
-            context=simulation.state.context,
+            context=coordinator.state.context,
         )
 
 
@@ -98,88 +102,88 @@ class Onboarded:
             folder / "personal.safetensors", save({n: t.contiguous().cpu() for n, t in tensors.items()})
         )
         kept = ("id", "points", "importance", "losses", "loss", "margin", "limit", "fits")
-        numbers = {name: _plain(getattr(self, name)) for name in kept}
-        write_whole(folder / "onboarded.json", (json.dumps(numbers, indent=1) + "\n").encode())
+        write_json(folder / "onboarded.json", {name: getattr(self, name) for name in kept})
 
 
-def own_fit(simulation: Simulation, centers: Tensor) -> Tensor | None:
+def own_fit(coordinator: Coordinator, centers: Tensor) -> Tensor | None:
     """(client,) each client's loss, on its held-out points if it has any: a new client's were not trained on.
 
     Of the centers (cluster, width) that a new client would be offered. None where there are none to offer.
     """
-    algorithm, cohort = simulation.stage.algorithm, simulation.clients.cohort
-    if not algorithm.final_offer(simulation.state.for_everyone()).fields:
+    if not coordinator.has_centers:
         return None
-    offered = centers.expand(len(cohort), *centers.shape)
-    fit, _ = best_of(cohort, cohort.losses(offered), algorithm.soft)
-    if simulation.test is not None:
-        held_out = replace(cohort, points=simulation.test)
-        tested, _ = best_of(held_out, held_out.losses(offered), algorithm.soft)
-        fit = torch.where(held_out.sizes > 0, tested, fit)
-    return simulation.clients.of_all(fit)
+    state = coordinator.state.for_everyone()
+    try:
+        found = coordinator.clients.ask("fit", state.offer(centers=centers[None]), state.context)
+    except Refused:
+        return None
+    return found.scattered("loss", len(coordinator)) if len(found) else None
 
 
-def best_of(cohort: Cohort, losses: Tensor, soft: bool) -> tuple[Tensor, Tensor | None]:
-    """(client,) the loss of a client's best center, and the margin to the second; `soft`: point by point."""
-    losses = torch.where(losses.isnan(), torch.inf, losses)
-    least = (losses if soft else cohort.means(losses)).topk(min(2, losses.shape[1]), 1, largest=False).values
-    least = cohort.means(least) if soft else least
-    return least[:, 0], least[:, 1] - least[:, 0] if least.shape[1] > 1 else None
+def onboard(
+    summary: Summary, recipe: Recipe, centers: Tensor, fit: Tensor | None, given: Client
+) -> Onboarded:
+    """One client, alone in a cohort, with the run's centers (cluster, width)."""
+    where = f"client {given.id!r}"
+    cohort = _cohort(summary, recipe, given, where)
+    offer = _offer(recipe, centers.to(cohort.at.device), cohort)
+    losses = cohort.losses(offer.centers) if offer.fields else None
+    if losses is not None and not losses.isfinite().all():
+        raise CoterieError(
+            f"{where}: the loss of the run's centers is not finite on its points; its numbers must be in the range of "
+            "those that the run was trained on"
+        )
+    importance, personal = recipe.algorithm.onboard(cohort, offer)
+    if not personal.rows.isfinite().all():
+        raise CoterieError(
+            f"{where}: its model diverged in training; a run with a smaller learning_rate is needed"
+        )
+    loss = margin = None
+    if losses is not None:
+        best, second = best_of(cohort, losses, recipe.algorithm.soft)
+        loss, margin = float(best), None if second is None else float(second)
+    modules = [cohort.model.rows.module_of(row) for row in personal.rows[0]]
+    pixels = pixels_of(summary, personal.rows)
+    return Onboarded(
+        id=given.id,
+        points=len(cohort.points.at),
+        importance=tuple(importance[0].tolist()),
+        losses=() if losses is None else tuple(cohort.means(losses)[0].tolist()),
+        loss=loss,
+        margin=margin,
+        limit=_limit(fit),
+        model=PersonalModel(modules, personal.weights[0], summary["task"], pixels),
+        personal=personal,
+    )
 
 
-def onboard(run: Run, recipe: Recipe, centers: Tensor, fit: Tensor | None, given: Client) -> Onboarded:
-    """One client, a cohort of its own, with the run's centers (cluster, width)."""
+def _cohort(summary: Summary, recipe: Recipe, given: Client, where: str) -> Cohort:
+    """The new client, treated as the others were in the last round."""
     model = FunctionalModel(
         recipe.build,
         recipe.loss,
         device=recipe.device,
         dtype=recipe.dtype,
         seed=recipe.context.seed,
-        normalise=run.summary.get("normalise"),
-        augment=bool(run.summary.get("augment")),
+        normalise=summary.get("normalise"),
+        augment=bool(summary.get("augment")),
     )
-    where = f"client {given.id!r}"
-    points = _points(run, given.train, where).to(model.device, model.dtype)
-    known = points.y if run.task == "regression" else torch.zeros_like(points.y)  # labels are looked at next
+    task = summary["task"]
+    points = _points(summary, given.train, where).to(model.device, model.dtype)
+    known = points.y if task == "regression" else torch.zeros_like(points.y)  # labels are looked at next
     model.probe(points.x[:4], known[:4])
-    _check_labels(model, points, run.task, where)
+    _check_labels(model, points, task, where)
     key = id_keys([given.id]).to(model.device)
-    cohort = Cohort.whole(model, recipe.training, points, key, run.task, recipe.context.seed)
-    cohort = cohort.when(recipe.context)
-    algorithm = recipe.algorithm
-    newcomer = torch.ones(1, dtype=torch.bool, device=model.device)
-    state = State(centers.to(model.device)[None], key, model.rows, True, recipe.context, newcomer)
-    has_centers = bool(algorithm.final_offer(algorithm.begin(state)).fields)
-    offer = state.offer(centers=state.centers) if has_centers else state.offer()
-    losses = cohort.losses(offer.centers) if has_centers else None
-    if losses is not None and not losses.isfinite().all():
-        raise CoterieError(
-            f"{where}: the loss of the run's centers is not finite on its points; its numbers must be in the range of "
-            "those that the run was trained on"
-        )
-    importance, personal = algorithm.onboard(cohort, offer)
-    if not personal.rows.isfinite().all():
-        raise CoterieError(f"{where}: its model diverged in training; a run with a smaller rate is needed")
-    loss = margin = None
-    if losses is not None:
-        best, second = best_of(cohort, losses, algorithm.soft)
-        loss, margin = float(best), None if second is None else float(second)
-    return Onboarded(
-        id=given.id,
-        points=len(points.at),
-        importance=tuple(importance[0].tolist()),
-        losses=() if losses is None else tuple(cohort.means(losses)[0].tolist()),
-        loss=loss,
-        margin=margin,
-        limit=_limit(fit),
-        model=PersonalModel(
-            [model.rows.module_of(row) for row in personal.rows[0]],
-            personal.weights[0],
-            run.task,
-            pixels_of(run.summary, centers.to(model.device)),
-        ),
-        personal=personal,
-    )
+    cohort = Cohort.whole(model, recipe.training, points, key, task, recipe.context.seed)
+    return cohort.when(recipe.context)
+
+
+def _offer(recipe: Recipe, centers: Tensor, cohort: Cohort) -> Messages:
+    """The centers; nothing where the algorithm has none to offer."""
+    newcomer = torch.ones(1, dtype=torch.bool, device=centers.device)
+    state = State(centers[None], cohort.keys, cohort.model.rows, True, recipe.context, newcomer)
+    has_centers = bool(recipe.algorithm.final_offer(recipe.algorithm.begin(state)).fields)
+    return state.offer(centers=state.centers) if has_centers else state.offer()
 
 
 def _limit(fit: Tensor | None) -> float | None:
@@ -191,12 +195,12 @@ def _limit(fit: Tensor | None) -> float | None:
 # its data
 
 
-def client(run: Run, x: Any, y: Any, id: str) -> Client:
+def client(summary: Summary, x: Any, y: Any, id: str) -> Client:
     """From arrays."""
-    return Client(id, pairs(x, y, f"client {id!r}", tokens=run.task == "next-character"), None)
+    return Client(id, pairs(x, y, f"client {id!r}", tokens=summary["task"] == "next-character"), None)
 
 
-def read_client(run: Run, path: Path, columns: Columns) -> Client:
+def read_client(summary: Summary, path: Path, columns: Columns) -> Client:
     """From a file; test points that it may hold are left alone."""
     kind = path.suffix.lower()
     if kind not in (".npz", *TABLES) or not path.is_file():
@@ -205,7 +209,7 @@ def read_client(run: Run, path: Path, columns: Columns) -> Client:
         )
     if kind == ".npz":
         return read_npz(path, columns.tokens)
-    table, features = read_table(path), run.summary.get("features")
+    table, features = read_table(path), summary.get("features")
     table.columns = table.columns.map(str)
     if features:
         missing = [name for name in (*features, columns.target) if name not in table.columns]
@@ -219,18 +223,18 @@ def read_client(run: Run, path: Path, columns: Columns) -> Client:
     return client_of(table, columns.features(table, str(path)), columns, path.stem, str(path))
 
 
-def _points(run: Run, given: Pairs, where: str) -> Points:
+def _points(summary: Summary, given: Pairs, where: str) -> Points:
     """Checked against what the run knows of its own clients."""
     if not len(given.x):
         raise CoterieError(f"{where} has no points; at least one is needed")
-    own, theirs = list(given.x.shape[1:]), run.summary.get("inputs")
+    own, theirs = list(given.x.shape[1:]), summary.get("inputs")
     if theirs is not None and own != theirs:
         raise CoterieError(
             f"{where} has {_shape(own)} and the clients of the run have {_shape(theirs)}; it needs the same"
         )
-    y = _numbered(given.y, run.classes, where) if run.task != "regression" else given.y
-    x = _as_pixels(given.x, where) if run.summary.get("pixels") else given.x
-    return Points.of([(x, targets([Named(where, y)], run.task).y[0])])
+    y = _numbered(given.y, summary["classes"], where) if summary["task"] != "regression" else given.y
+    x = _as_pixels(given.x, where) if summary.get("pixels") else given.x
+    return Points.of([(x, targets([Named(where, y)], summary["task"]).y[0])])
 
 
 def _as_pixels(x: Tensor, where: str) -> Tensor:
@@ -269,10 +273,3 @@ def _check_labels(model: FunctionalModel, points: Points, task: Task, where: str
 
 def _shape(shape: Sequence[int]) -> str:
     return f"{shape[0]} features" if len(shape) == 1 else f"inputs of shape {tuple(shape)}"
-
-
-def _plain(value: Any) -> Any:
-    """JSON has no words for nan and infinity: null."""
-    if isinstance(value, tuple):
-        return [_plain(one) for one in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,4 +1,4 @@
-"""Plays a simulation round by round and writes down what happens."""
+"""Plays a run round by round and writes down what happens."""
 
 from __future__ import annotations
 
@@ -7,18 +7,21 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Literal
 
 from torch import Tensor
 
-from coterie.backends.evaluation import Result, Snapshot
-from coterie.backends.simulation import Simulation
+from coterie.backends.processes import here
+from coterie.data.federation import Description
 from coterie.errors import CoterieError
-from coterie.protocol.cohort import is_shared
+from coterie.protocol.clients import Refused
+from coterie.protocol.coordinator import Coordinator
 from coterie.protocol.message import Messages
+from coterie.protocol.personal import is_shared
+from coterie.protocol.result import Result, Snapshot
 from coterie.runs.folder import RunFolder
 from coterie.runs.monitor import Monitor, last
 from coterie.runs.onboarding import Recipe, own_fit
-from coterie.runs.pace import EvaluationInterval, Every
 from coterie.runs.result import Record, Run
 from coterie.runs.signals import WholeRounds
 from coterie.runs.summary import summarise
@@ -26,26 +29,58 @@ from coterie.runs.summary import summarise
 log = logging.getLogger("coterie")
 
 Watch = Callable[[Record, int], None]  # called after each round: its record, and the number of rounds in all
+Every = int | Literal["auto"]  # rounds from one evaluation to the next; 0: never
+
+LEAST = 10  # rounds at "auto" ...
+PART = 2  # ... and until as many messages were sent as one in so many of the clients, ...
+MOST = 100  # ... but no more
+
+
+class EvaluationInterval:
+    """Counts rounds from one evaluation to the next.
+
+    An evaluation asks every client, whoever trained: with thousands of them and a few in a round it would take longer
+    than the training.
+    """
+
+    def __init__(self, every: Every, clients: int):
+        self.every, self.clients = every, clients
+        self._rounds, self._messages = 0, 0
+
+    def played(self, messages: int) -> bool:
+        """One more round was played, in which so many messages were sent: are models to be evaluated now?"""
+        self._rounds += 1
+        self._messages += messages
+        if self.every == "auto":
+            due = (self._rounds >= LEAST and PART * self._messages >= self.clients) or self._rounds >= MOST
+        else:
+            due = self._rounds == self.every
+        if due:
+            self._rounds, self._messages = 0, 0
+        return due
 
 
 class Recorder:
-    """Plays a simulation and writes down what happens."""
+    """Plays a run and writes down what happens, in its folder if it has one."""
 
     def __init__(
-        self, simulation: Simulation, store: RunFolder | None, evaluate_every: Every, checkpoint_every: int
+        self,
+        coordinator: Coordinator,
+        about: Description,
+        store: RunFolder | None,
+        evaluate_every: Every,
+        checkpoint_every: int,
     ):
-        self.simulation, self.store = simulation, store
-        self.pace, self.checkpoint_every = (
-            EvaluationInterval(evaluate_every, len(simulation.data)),
-            checkpoint_every,
-        )
+        self.coordinator, self.about, self.store = coordinator, about, store
+        self.interval = EvaluationInterval(evaluate_every, len(coordinator))
+        self.checkpoint_every = checkpoint_every
         self.records: list[Record] = []
-        self.monitor = Monitor(simulation)
+        self.monitor = Monitor(coordinator, about)
         self._last: Result | None = None  # how things stand after the last round
 
     def open(self, experiment: str, resume: bool) -> None:
         """Begin in an empty folder, or go on from the last checkpoint."""
-        store, group = self.store, self.simulation.group
+        store, group = self.store, self.coordinator.clients.group
         if store is None:
             return
         group.once(lambda: store.open(experiment, resume))
@@ -56,21 +91,21 @@ class Recorder:
                 f"not every process sees the checkpoint in {store.folder}; its disk must be shared by all hosts"
             )
         if saved is not None:
-            self.simulation.load(*saved)
-        played = self.simulation.progress.played
+            self.coordinator.load(*saved)
+        played = self.coordinator.progress.played
         self.records = group.once(lambda: store.keep_records(played))
         for record in self.records:
-            self.pace.played(record["sent"])
+            self.interval.played(record["sent"])
 
     def play_all(self, watch: Watch | None = None) -> None:
         """The rounds to come; Ctrl-C ends them after a whole round, with a checkpoint."""
-        simulation = self.simulation
-        with WholeRounds(simulation.group) as whole:
-            while not simulation.done:
+        coordinator = self.coordinator
+        with WholeRounds(here()) as whole:
+            while not coordinator.done:
                 record = self.play()
                 try:
-                    if watch is not None and simulation.group.first:
-                        watch(record, simulation.progress.planned)
+                    if watch is not None and coordinator.clients.group.first:
+                        watch(record, coordinator.progress.planned)
                 except KeyboardInterrupt:
                     whole.asked = True
                 if whole.asked_anywhere():
@@ -79,107 +114,119 @@ class Recorder:
 
     def play(self) -> Record:
         """One round, and its record."""
-        simulation, began = self.simulation, time.perf_counter()
-        sent = simulation.step()
-        done, algorithm = simulation.progress.played, simulation.stage.algorithm.title()
+        coordinator, began = self.coordinator, time.perf_counter()
+        sent = coordinator.step()
+        progress = coordinator.progress
         record: Record = {
-            "round": done - 1,
-            "stage": simulation.progress.stage,
-            "algorithm": algorithm,
+            "round": progress.played - 1,
+            "stage": progress.stage,
+            "algorithm": coordinator.stage.algorithm.title(),
             "sent": len(sent),
         }
-        if simulation.stage.n_init > 1:
-            record["attempt"] = simulation.progress.attempt
-        record["loss"] = _number(simulation.training_loss(sent))  # waits for a GPU to be done
+        if coordinator.stage.n_init > 1:
+            record["attempt"] = progress.attempt
+        record["loss"] = self._training_loss(sent)  # waits for a GPU to be done
         trained = time.perf_counter()
         columns: dict[str, Tensor] = {}
         _note(record, columns, self.monitor.each_round(sent))
-        if self.pace.played(len(sent)) or (self.pace.every and simulation.done):
+        if self.interval.played(len(sent)) or (self.interval.every and coordinator.done):
             columns.update(self._evaluate(record, sent))
         self._warn_if_diverged(record)
-        record.update(simulation.traffic.named())
+        record.update(coordinator.traffic.named())
         ended = time.perf_counter()
         record.update(seconds=round(ended - began, 4), seconds_evaluating=round(ended - trained, 4))
         self.records.append(record)
-        self._write(lambda store: store.write_round(done - 1, record, columns))
-        if done % self.checkpoint_every == 0 or simulation.done:
+        self._write(lambda store: store.write_round(record["round"], record, columns))
+        if progress.played % self.checkpoint_every == 0 or coordinator.done:
             self.checkpoint()
         return record
+
+    def _training_loss(self, sent: Messages) -> float | None:
+        """The mean loss that those received saw while training, infinite if one of them diverged."""
+        found = self.monitor.ask("training_loss", Messages(sent.clients, {})) if len(sent) else None
+        return _number(float(found.loss.nanmean())) if found is not None and len(found) else None
 
     def _warn_if_diverged(self, record: Record) -> None:
         for name in ("loss", "test_loss"):
             if record.get(name) is not None and math.isinf(record[name]):
                 record[name] = None  # JSON has no word for infinity
                 log.warning(
-                    "some clients have diverged: their %s is not finite; a smaller training rate may help",
+                    "some clients have diverged: their %s is not finite; a smaller learning_rate may help",
                     name,
                 )
 
     def checkpoint(self) -> None:
         """Between rounds: the records on disk reach at least as far as any checkpoint."""
         if self.store is not None:
-            saved = self.simulation.save()
+            saved = self.coordinator.save()
             self._write(lambda store: store.write_checkpoint(*saved))
 
     def _write(self, what: Callable[[RunFolder], object]) -> None:
         """By the first process; where it cannot, all stop."""
         store = self.store
         if store is not None:
-            self.simulation.group.once(lambda: what(store))
+            self.coordinator.clients.group.once(lambda: what(store))
 
     def _evaluate(self, record: Record, sent: Messages) -> dict[str, Tensor]:
         """The clients' present models on their held-out points: means to the record, the rest as columns."""
-        look: Snapshot
-        if self.simulation.done and not self.simulation.stage.algorithm.has_final_phase():
-            look = self._last = self.simulation.result()  # which it will end with
-        else:
-            look = self.simulation.look()
-        columns = {"importance": look.importance}
-        for name, each in (look.scores.named() if look.scores else {}).items():
+        coordinator = self.coordinator
+        snapshot: Snapshot
+        try:
+            if coordinator.done and not coordinator.stage.algorithm.has_final_phase():
+                snapshot = self._last = coordinator.finish()  # which it will end with
+            else:
+                snapshot = coordinator.evaluate()
+        except Refused as why:
+            self.monitor.refused["evaluate"] = str(why)
+            return {}
+        return self._columns(record, sent, snapshot)
+
+    def _columns(self, record: Record, sent: Messages, snapshot: Snapshot) -> dict[str, Tensor]:
+        columns = {"importance": snapshot.importance}
+        for name, each in (snapshot.scores.named() if snapshot.scores else {}).items():
             record[f"test_{name}"] = _number(float(each.nanmean()))
             columns[f"test_{name}"] = each
-        _note(record, columns, self.monitor.evaluated(sent, look))
+        _note(record, columns, self.monitor.evaluated(sent, snapshot))
         return columns
 
     def finish(self) -> Run:
         """The final phase, the table's numbers, the results."""
-        simulation, store = self.simulation, self.store
-        if self._last is None:
-            result = simulation.result(final=True)
-        else:
-            result = self._last
-            simulation.count_final_offer()
-        result = replace(result, fit=own_fit(simulation, result.centers))
-        summary = summarise(simulation, result)
-        summary["meters"] = last(self.records, simulation.progress.stage)
-        result = simulation.whole(result)
-        if store is not None:
-            rows = result.personal.rows
-            tensors = {
-                "centers": result.centers,
-                "importance": result.importance,
-                "personal.rows": rows[:1] if is_shared(rows) else rows,
-                "personal.weights": result.personal.weights,
-            }
-            if result.fit is not None:
-                tensors["fit"] = result.fit
-            self._write(lambda store: store.write_result(tensors, simulation.data.ids, summary))
-        folder = None if store is None else store.folder
-        recipe = Recipe.of(simulation)
+        coordinator, store = self.coordinator, self.store
+        result = coordinator.finish() if self._last is None else self._last
+        coordinator.count_final_offer()
+        result = replace(result, fit=own_fit(coordinator, result.centers))
+        summary = summarise(coordinator, self.about, result)
+        summary["metrics"] = last(self.records, coordinator.progress.stage)
+        if self.monitor.refused:
+            summary["not_asked"] = self.monitor.refused
+        self._write(lambda store: store.write_result(_tensors(result), coordinator.ids, summary))
+        recipe = Recipe.of(coordinator)
         return Run(
-            simulation.model.rows,
-            simulation.data.ids,
-            simulation.data.task,
+            coordinator.model.rows,
+            coordinator.ids,
+            self.about.task,
             result,
             self.records,
             summary,
-            folder,
+            None if store is None else store.folder,
             lambda: recipe,
         )
 
 
+def _tensors(result: Result) -> dict[str, Tensor]:
+    """As result.safetensors keeps them; one model for all is kept once."""
+    rows = result.personal.rows
+    tensors = {
+        "centers": result.centers,
+        "importance": result.importance,
+        "personal.rows": rows[:1] if is_shared(rows) else rows,
+        "personal.weights": result.personal.weights,
+    }
+    return tensors if result.fit is None else {**tensors, "fit": result.fit}
+
+
 def _note(record: Record, columns: dict[str, Tensor], read: tuple[Record, dict[str, Tensor]]) -> None:
-    """Put down what the meters read."""
+    """Put down what was measured."""
     record.update(read[0])
     columns.update(read[1])
 

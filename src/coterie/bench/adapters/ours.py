@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from coterie import ALGORITHMS, Federation, Graph, KFed, Server, Stage, Stages, Training
-from coterie.backends.simulation import Simulation
+from coterie.backends.simulation import simulate
 from coterie.data.federation import Points
 
 from . import torch_job
@@ -27,7 +27,7 @@ class Ours:
         topology = Server() if job["degree"] is None else Graph(degree=job["degree"])
         training = Training(learning_rate=job["rate"], batch_size=job["batch"], epochs=job["epochs"])
         stage = Stage(self._algorithm(job), 1000, training, topology)
-        self.simulation = Simulation(
+        self.coordinator = simulate(
             lambda: torch_job.models(talk.job)[0].cpu(),
             clients,
             Stages((stage,)),
@@ -36,7 +36,7 @@ class Ours:
             compile=talk.variant != "eager",
             tf32=job["tf32"],
         )
-        self.rows, centers = self.simulation.model.rows, self.simulation.state.centers
+        self.rows, centers = self.coordinator.model.rows, self.coordinator.state.centers
         centers.copy_(torch.stack([self.rows.row_of(model) for model in start]).to(centers))
 
     @staticmethod
@@ -48,10 +48,10 @@ class Ours:
         return kind(**clusters, **job["settings"])
 
     def round(self) -> None:
-        self.simulation.step()
+        self.coordinator.step()
 
     def models(self) -> list[Named]:
-        centers = self.simulation.state.centers.mean(0)  # over a graph, of all listeners
+        centers = self.coordinator.state.centers.mean(0)  # over a graph, of all listeners
         return torch_job.named([self.rows.module_of(row) for row in centers])
 
 

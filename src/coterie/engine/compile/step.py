@@ -22,7 +22,7 @@ from coterie.engine.batches import Schedule
 from coterie.engine.compile.cuda_graph import record
 from coterie.engine.compile.factored_gradients import leave_factors
 from coterie.engine.model import FunctionalModel
-from coterie.engine.solver import Problems
+from coterie.engine.problems import Problems
 from coterie.engine.training import Training, update
 from coterie.errors import CoterieError
 from coterie.prng import mix

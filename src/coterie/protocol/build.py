@@ -1,0 +1,62 @@
+"""From a model and data to what answers questions: the model as a function, the clients as a cohort, a peer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from coterie.data.federation import Federation
+from coterie.engine.model import LOSSES, FunctionalModel, Loss
+from coterie.engine.rows import Build
+from coterie.engine.training import Training
+from coterie.errors import CoterieError
+from coterie.prng import id_keys
+from coterie.protocol.client_state import ClientState
+from coterie.protocol.cohort import Cohort
+from coterie.protocol.peer import Peer
+from coterie.protocol.stages import Stages
+
+
+def functional_model(
+    build: Build, data: Federation, *, loss: Loss | None = None, **how: Any
+) -> FunctionalModel:
+    """The model, tried on some of the data; the settings are those of `FunctionalModel`."""
+    model = FunctionalModel(
+        build, loss or LOSSES[data.task], normalise=data.normalise, augment=data.augment, **how
+    )
+    train = data.train
+    x, y = (t.to(model.device) for t in (train.x[train.at[:4]], train.y[:4]))
+    model.probe(*(t.to(model.dtype) if t.is_floating_point() else t for t in (x, y)))
+    _check_outputs(model, data)
+    return model
+
+
+def _check_outputs(model: FunctionalModel, data: Federation) -> None:
+    """Has the model an output for every label?"""
+    if data.task == "regression" or model.loss is not LOSSES[data.task]:
+        return
+    x = data.train.x[data.train.at[:1]].to(model.device)
+    x = x.to(model.dtype) if x.is_floating_point() else x
+    width = model.outputs(model.initial("client"), x).shape[-1]
+    if width < data.n_outputs:
+        raise CoterieError(
+            f"the model puts out {width} numbers for a point, but labels go up to {data.n_outputs - 1}; it "
+            f"needs {data.n_outputs} outputs (labels count from 0; task='regression' predicts numbers)"
+        )
+
+
+def cohort_of(model: FunctionalModel, data: Federation, seed: int) -> Cohort:
+    """All clients of the data, with their held-out points; how they train is said as a stage begins."""
+    whole = Cohort.whole(model, Training(), data.train, id_keys(data.ids), data.task, seed)
+    test = None if data.test is None else data.test.to(model.device, model.dtype)
+    return replace(whole, test=test)
+
+
+def peer_of(cohort: Cohort, client: int, stages: Stages) -> Peer:
+    """One client of a cohort, alone in a cohort of its own."""
+    at = torch.tensor([client])
+    own, test = cohort.take(at), None if cohort.test is None else cohort.test.take(at)
+    alone = replace(own, at=torch.zeros(1, dtype=torch.long), client_state=ClientState(1), test=test)
+    return Peer(alone, stages)

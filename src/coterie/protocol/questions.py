@@ -1,0 +1,82 @@
+"""What clients answer to each question. Every backend has them answer here, and privacy is applied here alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from coterie.errors import CoterieError
+from coterie.protocol import evaluation, selection, separation
+from coterie.protocol.clients import Question
+from coterie.protocol.cohort import Cohort
+from coterie.protocol.fields import SIZE, Declared, Field
+from coterie.protocol.message import Fields, Messages
+from coterie.protocol.stages import Stage
+
+Answer = Callable[[Stage, Cohort, Messages], Fields]
+
+_ANSWERS: dict[Question, Answer] = {
+    "report": lambda stage, cohort, offer: stage.algorithm.report(cohort, offer),
+    "train": lambda stage, cohort, offer: stage.algorithm.train(cohort, offer),
+    "enrol": lambda stage, cohort, offer: selection.introduce(stage.participation, cohort),
+    "loss": lambda stage, cohort, offer: selection.losses(stage.algorithm, cohort, offer),
+    "separation": lambda stage, cohort, offer: separation.measure(cohort, offer),
+    "size": lambda stage, cohort, offer: {"size": cohort.sizes},
+    "training_loss": lambda stage, cohort, offer: evaluation.training_loss(cohort),
+    "evaluate": lambda stage, cohort, offer: evaluation.evaluate(stage.algorithm, cohort, offer),
+    "finish": lambda stage, cohort, offer: evaluation.finish(stage.algorithm, cohort, offer),
+    "fit": lambda stage, cohort, offer: evaluation.fit(stage.algorithm, cohort, offer),
+    "likelihood": lambda stage, cohort, offer: evaluation.likelihood(stage.algorithm, cohort, offer),
+    "gradient": lambda stage, cohort, offer: evaluation.gradient(cohort, offer),
+    "center_loss": lambda stage, cohort, offer: evaluation.center_loss(cohort, offer),
+}
+
+
+def answer(question: Question, stage: Stage, cohort: Cohort, offer: Messages) -> Fields:
+    """What clients answer, as it leaves them."""
+    sent, fields = _ANSWERS[question](stage, cohort, offer), declared(question, stage)
+    strange = [name for name in sent if fields is not None and name not in fields]
+    if strange:
+        raise CoterieError(
+            f"{stage.algorithm.title()} sends {strange[0]!r}, which it does not declare in `reports` or `sends`"
+        )
+    if stage.privacy is None or fields is None or question not in ("report", "train"):
+        return sent
+    return stage.privacy.protect(stage.algorithm, fields, cohort, offer, sent)
+
+
+_LOSS = Field("number", finite=False)  # of a model that may have diverged
+_MAYBE = Field("number", None, optional=True, finite=False)
+_EVALUATED: Declared = {
+    "importance": Field("importance", None, finite=False),
+    **dict.fromkeys(("losses", "loss", "accuracy", "f1"), _MAYBE),
+}
+_DECLARED: dict[Question, Declared] = {
+    "enrol": {"size": SIZE, "means": _MAYBE},
+    "loss": {"loss": _LOSS},
+    "separation": dict.fromkeys(("loss", "margin", "moved", "grown"), _LOSS),
+    "size": {"size": SIZE},
+    "training_loss": {"loss": _LOSS},
+    "evaluate": _EVALUATED,
+    "finish": {
+        **_EVALUATED,
+        "rows": Field("model", None, finite=False),
+        "weights": Field("number", None, finite=False),
+    },
+    "fit": {"loss": _LOSS},
+    "likelihood": dict.fromkeys(("held_out", "training"), _LOSS),
+    "gradient": {"gradient": Field("update", None, finite=False)},
+    "center_loss": {"loss": _LOSS},
+    "begin": {},
+    "keep": {},
+    "restore": {},
+    "combine": {},
+    "save": {},
+    "load": {},
+}
+
+
+def declared(question: Question, stage: Stage) -> Declared | None:
+    """The fields of an answer; None: any."""
+    if question == "report":
+        return stage.algorithm.reports
+    return stage.algorithm.sends if question == "train" else _DECLARED.get(question)

@@ -1,0 +1,57 @@
+"""How a run stands, and what it leaves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from coterie.engine.scores import Scores
+from coterie.protocol.message import Messages
+from coterie.protocol.personal import Personal
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """How things stand after a round. Clients that did not answer have nan."""
+
+    centers: Tensor  # (cluster, width); over a graph the mean over its aggregators
+    importance: Tensor  # (client, cluster)
+    losses: Tensor | None = field(
+        default=None, kw_only=True
+    )  # (client, cluster) of centers in training, if known
+    scores: Scores | None = field(default=None, kw_only=True)  # of clients' models on their held-out points
+
+    @staticmethod
+    def of(centers: Tensor, evaluated: Messages, clients: int) -> Snapshot:
+        importance, losses, scores = _columns(centers, evaluated, clients)
+        return Snapshot(centers, importance, losses=losses, scores=scores)
+
+
+@dataclass(frozen=True)
+class Result(Snapshot):
+    """What clients and aggregators have in the end."""
+
+    personal: Personal
+    fit: Tensor | None = None  # (client,) how well the centers fit each; see runs/onboarding.py
+
+    @staticmethod
+    def of(centers: Tensor, evaluated: Messages, clients: int) -> Result:
+        importance, losses, scores = _columns(centers, evaluated, clients)
+        rows, weights = (evaluated.scattered(name, clients) for name in ("rows", "weights"))
+        personal = Personal(rows, weights.to(rows.device))
+        return Result(centers, importance, personal, losses=losses, scores=scores)
+
+
+def _columns(
+    centers: Tensor, evaluated: Messages, clients: int
+) -> tuple[Tensor, Tensor | None, Scores | None]:
+    known = {
+        name: evaluated.scattered(name, clients)
+        for name in ("importance", "losses", "loss", "accuracy", "f1")
+        if name in evaluated.fields
+    }
+    nothing = centers.new_full((clients, len(centers)), torch.nan)  # where nobody answered
+    importance, losses = known.pop("importance", nothing), known.pop("losses", None)
+    return importance, losses, Scores(**known) if known else None

@@ -1,0 +1,225 @@
+"""One round: who is asked what, and what the aggregators make of the answers."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from coterie.data import everyone
+from coterie.engine import storage
+from coterie.engine.model import FunctionalModel
+from coterie.engine.rows import Rows
+from coterie.prng import gaussian, mix
+from coterie.protocol.algorithm import Algorithm
+from coterie.protocol.clients import Clients
+from coterie.protocol.message import Messages, RoundContext
+from coterie.protocol.received import Received
+from coterie.protocol.selection import invite
+from coterie.protocol.stages import Stage
+from coterie.protocol.state import State
+from coterie.protocol.topology import Server
+from coterie.protocol.traffic import Traffic
+
+log = logging.getLogger("coterie")
+
+PERTURB = 0.1  # how far centers are pushed from one model that starts them all, relative to its size
+
+
+def play_round(
+    stage: Stage, state: State, clients: Clients, ids: Sequence[str], traffic: Traffic
+) -> tuple[State, Messages]:
+    """The state after the round, and the messages that arrived."""
+    if stage.topology.is_server:
+        return _at_server(stage, state, clients, traffic)
+    if clients.peers:
+        return _among_peers(stage, state, clients, ids, traffic)
+    return _over_graph(stage, state, clients, ids, traffic)
+
+
+@dataclass(frozen=True)
+class _Trained:
+    """What was sent before anybody combines."""
+
+    state: State
+    present: Tensor  # (client,) bool: who was invited and came
+    already: Messages | None  # what clients were sent so that the server could select them
+    asked: Messages | None
+    reports: Messages | None
+    offer: Messages
+    sent: Messages
+
+
+def _train(stage: Stage, state: State, clients: Clients, traffic: Traffic) -> _Trained:
+    """Invite, ask for reports, plan, train."""
+    algorithm, context = stage.algorithm, state.context
+    state, already = invite(stage.participation, algorithm, state, clients, traffic)
+    came = stage.participation.came(state.keys, context.seed, context.of_run)
+    present = everyone.both(state.invited, came)
+    asked, reports = algorithm.ask(state), None
+    if asked is not None:
+        asked = asked.only(present)
+        reports = clients.ask("report", asked, context) if len(asked) else None
+    state, offer = algorithm.plan(state, reports)
+    offer = offer.only(present)
+    sent = finite_only(clients.ask("train", offer, context))
+    return _Trained(state, present, already, asked, reports, offer, sent)
+
+
+def _at_server(stage: Stage, state: State, clients: Clients, traffic: Traffic) -> tuple[State, Messages]:
+    done = _train(stage, state, clients, traffic)
+    sent = done.sent.only(_in_time(stage, state))  # a straggler's message is lost on the way
+    for offer in (done.asked, done.offer):
+        traffic.to_clients(offer, done.already)
+    for arrived in (done.reports, sent):
+        traffic.to_server(arrived)
+    if not len(sent):
+        return done.state, sent
+    return stage.algorithm.combine(done.state, Received.by_server(sent)), sent
+
+
+def _over_graph(
+    stage: Stage, state: State, clients: Clients, ids: Sequence[str], traffic: Traffic
+) -> tuple[State, Messages]:
+    """Every client is an aggregator; all of them are computed here."""
+    done = _train(stage, state, clients, traffic)
+    if not len(done.sent):
+        return done.state, done.sent
+    edges, in_time = _edges(stage, state, done.present, ids), _in_time(stage, state)
+    received = Received.by_peers(done.sent, state.n_clients, edges)
+    _count_between_peers(stage.algorithm, received, traffic)
+    return stage.algorithm.combine(done.state, received), done.sent.only(in_time)
+
+
+def _among_peers(
+    stage: Stage, state: State, clients: Clients, ids: Sequence[str], traffic: Traffic
+) -> tuple[State, Messages]:
+    """Every peer makes its own offer and combines for itself; `state` is a copy of what they know, to look at."""
+    how, context = stage.participation, state.context
+    present = how.present(state.keys, context.seed, context.of_run)
+    everybody = state.for_everyone()
+    sent = finite_only(clients.ask("train", everybody.offer().only(present), context))
+    if not len(sent):
+        return state, sent
+    edges = _edges(stage, state, present, ids)
+    _count_between_peers(stage.algorithm, Received.by_peers(sent, state.n_clients, edges), traffic)
+    clients.deliver(sent, edges, context)
+    return known_to_peers(everybody, clients), sent.only(_in_time(stage, state))
+
+
+def known_to_peers(state: State, clients: Clients) -> State:
+    """A copy of what peers know; of those who do not answer, as it was."""
+    found = clients.ask("state", state.for_everyone().offer(), state.context)
+    at, known = found.clients, {**state.fields, "centers": state.centers}
+    for name, value in found.fields.items():
+        whole = known[name].clone() if name in known else value.new_zeros(state.n_clients, *value.shape[1:])
+        whole[at] = value
+        known[name] = whole
+    return replace(state, centers=known.pop("centers"), fields=known)
+
+
+def _in_time(stage: Stage, state: State) -> Tensor:
+    """(client,) bool: whose messages arrive in this round."""
+    return stage.participation.in_time(state.keys, state.context.seed, state.context.of_run)
+
+
+def _edges(stage: Stage, state: State, present: Tensor, ids: Sequence[str]) -> Tensor:
+    """(2, edge) aggregator and sender: who is present receives from neighbours in time, and from itself."""
+    assert not isinstance(stage.topology, Server)
+    edges = stage.topology.edges(ids, state.context.seed, state.context.of_run).to(state.keys.device)
+    aggregator, sender = edges
+    in_time = _in_time(stage, state)
+    return edges[:, present[aggregator] & (in_time[sender] | (aggregator == sender))]
+
+
+def finite_only(sent: Messages) -> Messages:
+    """A message with a number that is not finite is left out: its client diverged, and others need not."""
+    good = sent.finite()
+    if bool(good.all()):
+        return sent
+    log.warning("what diverged clients sent is left out; a smaller learning_rate may help")
+    return sent.take(good.nonzero()[:, 0])
+
+
+def _count_between_peers(algorithm: Algorithm, received: Received, traffic: Traffic) -> None:
+    aggregator, message = received.edges
+    others = received.messages.clients[message] != aggregator
+    needed = algorithm.needed(received) & others if received.messages.fields else others
+
+    def per_message(edges: Tensor) -> Tensor:
+        return torch.bincount(message[edges], minlength=len(received.messages))
+
+    traffic.between(received.messages, per_message(others), per_message(needed))
+
+
+# between rounds
+
+
+def begin(stage: Stage, centers: Tensor, keys: Tensor, rows: Rows, context: RoundContext) -> State:
+    """The aggregators' state as a stage begins, from centers (1, cluster, width) or (aggregator, cluster, width)."""
+    at_server = stage.topology.is_server
+    invited = everyone.mask(len(keys), keys.device)
+    if not at_server:
+        common, shape = centers, (len(keys), *centers.shape[1:])
+        centers = storage.table(shape, centers.dtype, centers.device)
+        for some in storage.row_blocks(centers):
+            centers[some] = common if len(common) == 1 else common[some]
+    return stage.algorithm.begin(State(centers, keys, rows, at_server, context, invited))
+
+
+def first_centers(model: FunctionalModel, clusters: int, attempt: int = 0) -> Tensor:
+    """Common random centers, (1, cluster, width), other ones for every attempt."""
+    names = [f"center {s}" + (f" of try {attempt}" if attempt else "") for s in range(clusters)]
+    return torch.stack([model.initial(name) for name in names])[None]
+
+
+def hand_over(
+    before: Stage, after: Stage, centers: Tensor, rows: Rows, clients: int, seed: int, traffic: Traffic
+) -> Tensor:
+    """Centers from one stage to the next, sent where the next is held by somebody else."""
+    held = centers[:1].numel() * centers.element_size()
+    if before.topology.is_server and not after.topology.is_server:
+        traffic.down += clients * held
+        traffic.messages += clients
+    elif after.topology.is_server and not before.topology.is_server:
+        traffic.up += clients * held
+        traffic.messages += clients
+        centers = storage.mean(centers)[None]
+    wanted = after.algorithm.clusters()
+    if centers.shape[1] == wanted:
+        return centers
+    if after.algorithm.first_only:
+        return centers.expand(-1, wanted, -1)
+    return perturbed(centers, wanted, rows, seed)
+
+
+def perturbed(model: Tensor, clusters: int, rows: Rows, seed: int) -> Tensor:
+    """Centers (aggregator, cluster, width) around one model (aggregator, 1, width), each pushed its own way.
+
+    The push goes the same way for every aggregator, so that cluster s means the same to all.
+    """
+    parameters, tail = rows.split(model.expand(-1, clusters, -1))
+    column = torch.arange(rows.n_parameters, device=model.device)
+    cluster = torch.arange(clusters, device=model.device)[:, None]
+    push = gaussian(mix(mix(seed, "perturb").to(model.device), cluster, column))
+    push = (push - push.mean(0)).to(model.dtype)  # no center is nearer to the model than another
+    size = parameters.square().mean((1, 2), keepdim=True).sqrt()
+    return torch.cat([parameters + PERTURB * size * push, tail], -1)
+
+
+def measure_separation(state: State, clients: Clients, who: Tensor, traffic: Traffic) -> Messages:
+    """What these clients say of the centers. Peers have them; a server sends them all, for not all were offered.
+
+    Over a graph these few numbers are to be averaged by gossip; what that costs beside rows is left out.
+    """
+    own = not state.at_server and clients.peers
+    everybody = state.for_everyone()
+    offer = (everybody.offer() if own else everybody.offer(centers=state.centers)).take(who)
+    sent = clients.ask("separation", offer, state.context)
+    if state.at_server:
+        traffic.to_clients(offer)
+        traffic.to_server(sent)
+    return sent
