@@ -1,11 +1,16 @@
 """Mixtures, synthetic data and digits."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import coterie
 from coterie.data import digits, gaussians, regressions
 from coterie.data.federation import Federation, Points
 from coterie.data.partitions.mixtures import components, counts, mixtures
@@ -399,3 +404,25 @@ def test_distributions_are_reusable():
     assert np.array_equal(turn(image, 180)[0].numpy(), np.rot90(image[0].numpy(), 2))
     with pytest.raises(CoterieError, match="angle is 90; allowed is 180 for images of 3x4 pixels"):
         turn(image, 90)
+
+
+# imports
+
+
+IMPORT_DATA_ALONE = """
+import sys, types
+coterie = types.ModuleType("coterie")  # in place of coterie/__init__.py, which imports more than the data
+coterie.__path__ = [sys.argv[1]]
+sys.modules["coterie"] = coterie
+import coterie.data
+print(*sorted({name.split(".")[0] for name in sys.modules} & set(sys.argv[2:])))
+print(*sorted({name.split(".")[1] for name in sys.modules if name.startswith("coterie.")}))
+"""
+
+
+def test_importing_the_data_imports_nothing_slow_and_no_other_room():
+    slow = ["pandas", "pyarrow", "sklearn", "matplotlib", "datasets", "networkx", "pydantic"]
+    command = [sys.executable, "-c", IMPORT_DATA_ALONE, str(Path(coterie.__file__).parent), *slow]
+    found = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert found[0] == ""
+    assert set(found[1].split()) <= {"data", "errors", "files", "prng", "toml", "validation"}
