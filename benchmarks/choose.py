@@ -54,7 +54,7 @@ PROBLEMS = (
     Problem("digits, labelings, linear mixtures", 2, mlp, DIGITS, partial(digits, 40, "relabel", 2)),
     Problem("regressions, random mixtures", 3, LINEAR, REGRESS, partial(lines, 3, "random")),
     Problem("digits, labelings, pure", 3, mlp, DIGITS, partial(digits, 40, "relabel", 3, 3, "pure")),
-    Problem("digits, rotations, pure", 4, mlp, DIGITS, partial(digits, 40, "rotate", 4, pattern="pure")),
+    Problem("digits, rotations, pure", 4, mlp, DIGITS, partial(digits, 40, "rotate", 4, mixture="pure")),
     Problem("regressions, pure", 4, LINEAR, REGRESS, partial(lines, 4, "pure")),
     Problem("regressions, pure", 5, LINEAR, REGRESS, partial(lines, 5, "pure")),
     Problem("Gaussian classes, pure", 5, SOFTMAX, CLASSIFY, partial(groups, 5, "pure")),

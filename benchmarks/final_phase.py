@@ -25,7 +25,7 @@ WAYS = tuple(product(("parameters", "mixture"), (10, 0, "auto")))
 
 
 def simulated(seed: int) -> Simulation:
-    data = digits(distributions="relabel", pattern="linear", clients=60, seed=seed)
+    data = digits(distributions="relabel", mixture="linear", clients=60, seed=seed)
     stages = Stage(WeCFL(2), 4, DIGITS).then(Stage(FedSPD(2), 15, DIGITS, Graph("erdos-renyi", degree=8)))
     simulation = Simulation(mlp, data, stages, seed=seed)
     while not simulation.done:

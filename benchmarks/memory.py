@@ -23,7 +23,7 @@ from report import provenance
 from coterie import FedAvg, Federation, Stage, Stages, Training
 from coterie.backends.simulation import Simulation
 from coterie.cli.malloc import give_back
-from coterie.data import Source, deal, named
+from coterie.data import Source, named, partition
 from coterie.data.sources.catalogue import KNOWN, data_folder
 from coterie.models import build
 
@@ -76,7 +76,7 @@ def many() -> dict[str, Any]:
     y = torch.from_numpy(rng.integers(0, 10, 70000))
     source = Source("random bytes in the shape of MNIST", x[:60000], y[:60000], x[60000:], y[60000:], 10)
     how = {"distributions": "rotate", "clusters": 4, "draw": "shared"}
-    data = deal(source, clients=10_000, train_points=100, test_points=20, **how)
+    data = partition(source, clients=10_000, train_points=100, test_points=20, **how)
     return {
         "clients": len(data),
         "points": len(data.train.at),

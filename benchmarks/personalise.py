@@ -30,7 +30,7 @@ SETTINGS: dict[str, Any] = {"rounds": ROUNDS, "training": TRAINING, "evaluate_ev
 def rotated(each: int, seed: int) -> Federation:
     """Clients with one rotation, or with two of the four; by size the same."""
     data = digits(
-        clients=CLIENTS, distributions="rotate", clusters=4, pattern="pure", train_points=80, seed=seed
+        clients=CLIENTS, distributions="rotate", clusters=4, mixture="pure", train_points=80, seed=seed
     )
     return data if each == 1 else _paired(data, seed)
 

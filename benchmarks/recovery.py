@@ -62,14 +62,14 @@ def mlp() -> nn.Module:
 
 
 def play(case: str, seed: int) -> dict[str, Any]:
-    algorithm, pattern, good, _ = CASES[case]
-    if pattern == "rotate":
+    algorithm, mixture, good, _ = CASES[case]
+    if mixture == "rotate":
         data = digits(
-            clients=100, distributions="rotate", clusters=4, pattern="pure", train_points=50, seed=seed
+            clients=100, distributions="rotate", clusters=4, mixture="pure", train_points=50, seed=seed
         )
         run = Simulation(mlp, data, initialised(Stage(algorithm, 30, DIGITS)), seed=seed)
     else:
-        data = regressions(100, pattern=pattern, separation=D, seed=seed)
+        data = regressions(100, mixture=mixture, separation=D, seed=seed)
         run = Simulation(linear, data, initialised(Stage(algorithm, 25, REGRESSION)), seed=seed)
     while not run.done:
         run.step()
@@ -77,7 +77,7 @@ def play(case: str, seed: int) -> dict[str, Any]:
     centers = summarise(run, result)["centers"]
     measure = "accuracy" if "accuracy" in centers else "loss"
     own = [centers[measure][c][d] for d, c in enumerate(centers["center_of_distribution"])]
-    if pattern == "rotate":
+    if mixture == "rotate":
         number = found_ari(run, result)
         assert number is not None
     else:

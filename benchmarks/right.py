@@ -54,20 +54,20 @@ def own(summary: dict[str, Any], what: str) -> list[float]:
 def fedsoft_synthetic(seed: int) -> list[dict[str, Any]]:
     """FedSoft's synthetic experiment with the published program's options."""
     results = []
-    for pattern in BANDS:
-        data = regressions(pattern=pattern, separation=D, seed=seed)
+    for mixture in BANDS:
+        data = regressions(mixture=mixture, separation=D, seed=seed)
         training = replace(ADAM, keep_optimizer=True, shuffle=False)
         stage = Stage(FedSoft.as_published(2, pull=1.0, draws=60), 50, training)
         _, summary = played(linear, data, Stages((stage,)), seed)
         mse = own(summary, "loss")
         error = summary["centers"]["importance_error"]
-        results.append({"pattern": pattern, "mse": mse, "mean": sum(mse) / 2, "importance_error": error})
+        results.append({"mixture": mixture, "mse": mse, "mean": sum(mse) / 2, "importance_error": error})
     return results
 
 
 def fedspd_graph(seed: int) -> list[dict[str, Any]]:
     """FedSPD on 10:90 over an Erdős–Rényi graph, N = 100, p = 0.06."""
-    data = regressions(pattern="10:90", separation=D, seed=seed)
+    data = regressions(mixture="10:90", separation=D, seed=seed)
     stage = Stage(FedSPD(2), 50, SGD, Graph("erdos-renyi", probability=0.06))
     simulation, summary = played(linear, data, Stages((stage,)), seed)
     centers = simulation.state.centers  # (client, cluster, width)
@@ -82,7 +82,7 @@ def fedspd_graph(seed: int) -> list[dict[str, Any]]:
 
 def two_labelings(seed: int) -> list[dict[str, Any]]:
     """Digits under two labelings, linear mixtures."""
-    data = digits(distributions="relabel", pattern="linear", seed=seed)
+    data = digits(distributions="relabel", mixture="linear", seed=seed)
     graph = Graph("erdos-renyi", degree=8)
     plans = {
         "FedAvg": Stages((Stage(FedAvg(), 30, DIGITS),)),
@@ -116,10 +116,10 @@ def verdicts(part: str, runs: list[dict[str, Any]]) -> list[str]:
     """Each criterion with what was seen."""
     if part == "fedsoft-synthetic":
         lines = []
-        for pattern, (low, high) in BANDS.items():
-            mean = sum(found := [r["mean"] for r in runs if r["pattern"] == pattern]) / len(found)
+        for mixture, (low, high) in BANDS.items():
+            mean = sum(found := [r["mean"] for r in runs if r["mixture"] == mixture]) / len(found)
             lines.append(
-                f"{'ok ' if low <= mean <= high else 'NOT'} {pattern}: {mean:.1f}, to lie in {low} to {high}"
+                f"{'ok ' if low <= mean <= high else 'NOT'} {mixture}: {mean:.1f}, to lie in {low} to {high}"
             )
         return lines
     if part == "fedspd-graph":

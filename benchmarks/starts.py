@@ -67,20 +67,20 @@ def mlp() -> nn.Module:
     return build("mlp", (64,), 10, hidden=(32,))()
 
 
-def federation(kind: str, clusters: int, pattern: str, seed: int) -> Federation:
+def federation(kind: str, clusters: int, mixture: str, seed: int) -> Federation:
     if kind == "regressions":
         apart = 166.0 if clusters == 2 else None
-        return regressions(clients=40, clusters=clusters, pattern=pattern, separation=apart, seed=seed)
+        return regressions(clients=40, clusters=clusters, mixture=mixture, separation=apart, seed=seed)
     shift = 4 if clusters == 2 else 3
     more = {"shift": shift} if kind == "relabel" else {}
-    return digits(seed, clients=60, distributions=kind, clusters=clusters, pattern=pattern, **more)
+    return digits(seed, clients=60, distributions=kind, clusters=clusters, mixture=mixture, **more)
 
 
 def play(job: Job) -> dict[str, Any]:
     torch.set_num_threads(1)
     problem, name, place, start, seed = job
-    kind, clusters, pattern = PROBLEMS[problem]
-    data = federation(kind, clusters, pattern, seed)
+    kind, clusters, mixture = PROBLEMS[problem]
+    data = federation(kind, clusters, mixture, seed)
     model, training = (linear, REGRESSION) if kind == "regressions" else (mlp, DIGITS)
     topology = Server() if place == "server" else Graph("erdos-renyi", degree=8)
     stages = initialised(Stage(ALGORITHMS[name](n_clusters=clusters), ROUNDS, training, topology), start)

@@ -14,8 +14,8 @@ from typing import Any
 
 from coterie import ALGORITHMS, Algorithm, Choosing, Graph, Participation, Privacy, Training
 from coterie.bench.table import markdown
-from coterie.data import Deal
-from coterie.data.named import DEALT
+from coterie.data import Partition
+from coterie.data.named import DATA_SETS
 from coterie.experiment.experiment import SOURCES, _File
 from coterie.experiment.field_docs import REQUIRED, Explained, explained
 from coterie.models import MODELS
@@ -39,9 +39,9 @@ left out where `None` is the default.
 """
 
 
-def _said(deal: Deal) -> str:
+def _said(settings: Partition) -> str:
     """What a source says otherwise than others."""
-    usual, own = vars(Deal()), vars(deal)
+    usual, own = vars(Partition()), vars(settings)
     return ", ".join(f"`{key}={value!r}`" for key, value in own.items() if value != usual[key])
 
 
@@ -89,18 +89,18 @@ DATA = """## Data
 
 `source = "mnist"` and so on in TOML, `coterie.data.named("mnist", ...)` in Python; the others are functions of
 `coterie.data`, where `folder` and `table` are `from_folder` and `from_table`. Paths are looked for from the experiment
-file's folder. In TOML `seed` is the experiment's, if not given. `pattern` says how much of each distribution a client
+file's folder. In TOML `seed` is the experiment's, if not given. `mixture` says how much of each distribution a client
 has: `"10:90"`, or any two shares that add up to 100 (half of the clients have the one mixture, half the other),
 `"linear"` (from one distribution to the other, client by client), `"uniform"` (10 to 90 % of the first), `"random"`,
 `"iid"` (as it comes), or `"pure"` (one distribution each). The first three are for two clusters.
 """
 
-DATA_SETS = f"""### Data sets
+DATA_SET_SETTINGS = f"""### Data sets
 
-{", ".join(f"`{name}`" for name in DEALT)}; several as `cifar10+mnist`. [Making it heterogeneous](partitions.md) says
-what the settings do. `digits` has other defaults ({_said(DEALT["digits"])}) and `image`, for inputs (1, 8, 8) instead
-of 64 numbers; `femnist` and `shakespeare` are dealt out `by_owner`; several data sets have `distributions='datasets'`,
-and `labels`: `'shared'`, or `'offset'` for classes of their own.
+{", ".join(f"`{name}`" for name in DATA_SETS)}; several as `cifar10+mnist`. [Making it heterogeneous](partitions.md)
+says what the settings do. `digits` has other defaults ({_said(DATA_SETS["digits"])}) and `image`, for inputs (1, 8, 8)
+instead of 64 numbers; `femnist` and `shakespeare` are partitioned `by_owner`; several data sets have
+`distributions='datasets'`, and `labels`: `'shared'`, or `'offset'` for classes of their own.
 """
 
 MODEL = """## Models
@@ -165,7 +165,7 @@ def settings() -> str:
     parts += [part(f"## {kind.__name__}", kind) for kind in kinds]
     parts += [
         DATA,
-        "\n".join([DATA_SETS, *table(explained(Deal))]),
+        "\n".join([DATA_SET_SETTINGS, *table(explained(Partition))]),
         *(part(f"### {name}", make) for name, make in SOURCES.items()),
     ]
     parts += [MODEL, *(part(f"### {name}", make, sized[name]) for name, make in MODELS.items())]

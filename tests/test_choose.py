@@ -187,9 +187,9 @@ def test_nothing_to_hold_out_is_refused() -> None:
 TRAINING = Training(learning_rate=0.2, batch_size=None, epochs=4)  # whole batches: quick, and nearly exact
 
 
-def _lines(clusters: int, pattern: str = "pure", clients: int = 16, seed: int = 0) -> Federation:
+def _lines(clusters: int, mixture: str = "pure", clients: int = 16, seed: int = 0) -> Federation:
     return regressions(
-        clients, clusters, pattern, sizes=(30, 40), dimension=4, distribution_points=10, seed=seed
+        clients, clusters, mixture, sizes=(30, 40), dimension=4, distribution_points=10, seed=seed
     )
 
 
@@ -386,7 +386,7 @@ SMALL: dict[str, Any] = {
         "source": "regressions",
         "clients": 16,
         "clusters": 3,
-        "pattern": "pure",
+        "mixture": "pure",
         "sizes": [30, 40],
         "dimension": 4,
         "distribution_points": 10,

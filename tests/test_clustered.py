@@ -93,7 +93,7 @@ def test_wecfl_with_equal_weights_is_fesem() -> None:
 
 def test_weight_two_is_the_client_twice() -> None:
     """Full batches: a client that has every point twice counts as two clients."""
-    data = regressions(clients=6, pattern="pure", sizes=(30, 30), separation=166.0, seed=3)
+    data = regressions(clients=6, mixture="pure", sizes=(30, 30), separation=166.0, seed=3)
     clients = [(data.train.x[i * 30 : i * 30 + 30], data.train.y[i * 30 : i * 30 + 30]) for i in range(6)]
     full = Training(learning_rate=0.05, batch_size=None, epochs=5)
     doubled = {str(i): c for i, c in enumerate(clients)} | {"0": tuple(torch.cat([t, t]) for t in clients[0])}
@@ -264,9 +264,9 @@ def test_parts_of_a_model() -> None:
 
 
 def own_mse(
-    algorithm: Algorithm, pattern: str, seed: int, clusters: int = 2, rounds: int = 25
+    algorithm: Algorithm, mixture: str, seed: int, clusters: int = 2, rounds: int = 25
 ) -> list[float]:
-    data = regressions(clients=40, clusters=clusters, pattern=pattern, separation=166.0, seed=seed)
+    data = regressions(clients=40, clusters=clusters, mixture=mixture, separation=166.0, seed=seed)
     simulation = play(algorithm, data, rounds=rounds, seed=seed)
     centers = summarise(simulation, simulation.result())["centers"]
     return [centers["loss"][s][d] for d, s in enumerate(centers["center_of_distribution"])]
@@ -284,7 +284,7 @@ def test_hard_methods_find_pure_regressions(algorithm: Algorithm, seed: int) -> 
 
 
 def test_ifca_over_a_graph_finds_pure_regressions() -> None:
-    data = regressions(clients=30, pattern="pure", separation=166.0, seed=0)
+    data = regressions(clients=30, mixture="pure", separation=166.0, seed=0)
     simulation = play(IFCA(2), data, rounds=40, topology=Graph("erdos-renyi", degree=6))
     centers = summarise(simulation, simulation.result())["centers"]
     assert max(centers["loss"][s][d] for d, s in enumerate(centers["center_of_distribution"])) < 1.5

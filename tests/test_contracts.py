@@ -41,7 +41,7 @@ def linear() -> nn.Module:
 
 
 def clients() -> Federation:
-    return regressions(clients=12, pattern="10:90", sizes=(15, 40), separation=166.0, test_points=5, seed=7)
+    return regressions(clients=12, mixture="10:90", sizes=(15, 40), separation=166.0, test_points=5, seed=7)
 
 
 def stages(name: str, place: str, rounds: int = 3, clusters: int = 2, **participation: float) -> Stages:

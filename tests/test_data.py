@@ -1,4 +1,8 @@
-"""Patterns, synthetic data and digits."""
+"""Mixtures, synthetic data and digits."""
+
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -6,15 +10,16 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import coterie
 from coterie.data import digits, gaussians, regressions
-from coterie.data.draws import generator
 from coterie.data.federation import Federation, Points
-from coterie.data.partition.mixtures import components, counts, mixtures
-from coterie.data.partition.transforms import relabel, turn
+from coterie.data.partitions.mixtures import components, counts, mixtures
+from coterie.data.partitions.transforms import relabel, turn
 from coterie.data.synthetic import class_means, coefficients
 from coterie.errors import CoterieError
+from coterie.prng import numpy_generator
 
-ANY_PATTERN = st.sampled_from(["10:90", "30:70", "12.5:87.5", "0:100", "linear", "random", "pure"])
+ANY_MIXTURE = st.sampled_from(["10:90", "30:70", "12.5:87.5", "0:100", "linear", "random", "pure"])
 
 
 def same(a: Federation, b: Federation) -> bool:
@@ -41,12 +46,12 @@ def of_client(points: Points, client: int) -> slice:
     return slice(int(points.offset[client]), int(points.offset[client + 1]))
 
 
-# Patterns
+# Mixtures
 
 
-@given(ANY_PATTERN, st.integers(1, 40), st.integers(0, 5))
-def test_mixtures_are_shares(pattern, clients, seed):
-    mixture = mixtures(pattern, clients, 2, seed)
+@given(ANY_MIXTURE, st.integers(1, 40), st.integers(0, 5))
+def test_mixtures_are_shares(kind, clients, seed):
+    mixture = mixtures(kind, clients, 2, seed)
     assert mixture.shape == (clients, 2)
     assert mixture.dtype == torch.float64
     assert (mixture >= 0).all()
@@ -54,8 +59,8 @@ def test_mixtures_are_shares(pattern, clients, seed):
 
 
 @given(st.sampled_from(["random", "pure"]), st.integers(1, 30), st.integers(1, 7), st.integers(0, 5))
-def test_any_number_of_distributions(pattern, clients, distributions, seed):
-    mixture = mixtures(pattern, clients, distributions, seed)
+def test_any_number_of_distributions(kind, clients, distributions, seed):
+    mixture = mixtures(kind, clients, distributions, seed)
     assert mixture.shape == (clients, distributions)
     assert torch.allclose(mixture.sum(1), torch.ones(clients, dtype=torch.float64), atol=1e-12)
 
@@ -89,22 +94,22 @@ def test_random_divides_the_unit_uniformly():
 
 
 @pytest.mark.parametrize(
-    ("pattern", "distributions", "sentence"),
+    ("kind", "distributions", "sentence"),
     [
-        ("10:80", 2, "pattern is '10:80'; allowed is two shares that add up to 100"),
-        ("lnear", 2, "pattern is 'lnear'; allowed is 'pure', 'linear', 'random', 'uniform', 'iid'"),
+        ("10:80", 2, "mixture is '10:80'; allowed is two shares that add up to 100"),
+        ("lnear", 2, "mixture is 'lnear'; allowed is 'pure', 'linear', 'random', 'uniform', 'iid'"),
         (
             "10:90",
             3,
-            "pattern is '10:90', which mixes 2 distributions, not 3; 'random', 'iid' and 'pure' mix any",
+            "mixture is '10:90', which mixes 2 distributions, not 3; 'random', 'iid' and 'pure' mix any",
         ),
-        ("linear", 3, "pattern is 'linear', which mixes 2 distributions, not 3"),
+        ("linear", 3, "mixture is 'linear', which mixes 2 distributions, not 3"),
         ("pure", 0, "number of distributions is 0; allowed is a whole number from 1"),
     ],
 )
-def test_wrong_patterns(pattern, distributions, sentence):
+def test_wrong_mixtures(kind, distributions, sentence):
     with pytest.raises(CoterieError, match=sentence):
-        mixtures(pattern, 10, distributions)
+        mixtures(kind, 10, distributions)
 
 
 @given(
@@ -133,7 +138,7 @@ def test_counts_by_hand():
 
 def test_components_follow_the_counts_in_a_mixed_order():
     whole = torch.tensor([[30, 30], [0, 5], [40, 20]])
-    component, offset = components(whole, generator(0, "test"))
+    component, offset = components(whole, numpy_generator(0, "test"))
     assert offset.tolist() == [0, 60, 65, 125]
     for client, row in enumerate(whole):
         mine = component[offset[client] : offset[client + 1]]
@@ -144,7 +149,7 @@ def test_components_follow_the_counts_in_a_mixed_order():
 
 def test_seed_must_be_a_whole_number():
     with pytest.raises(CoterieError, match="seed is -1; allowed is a whole number from 0"):
-        generator(-1, "test")
+        numpy_generator(-1, "test")
 
 
 # Mixtures of regressions
@@ -165,8 +170,8 @@ def test_sizes_reach_both_ends():
     assert set(regressions(clients=60, sizes=(3, 5), dimension=1).train.sizes.tolist()) == {3, 4, 5}
 
 
-def test_regressions_hold_the_mixture_of_their_pattern():
-    data = regressions(clients=100, pattern="10:90")
+def test_regressions_hold_the_mixture_that_was_asked_for():
+    data = regressions(clients=100, mixture="10:90")
     expected = mixtures("10:90", 100, 2)
     assert (data.mixture - expected).abs().max() <= 1 / 100  # a point more or less of at least 100
 
@@ -225,7 +230,7 @@ def test_separation_reaches_the_data():
         ({"variance": 0.0}, "variance is 0.0; allowed is a number above 0"),
         ({"noise": -1.0}, "noise is -1.0"),
         (
-            {"clusters": 1, "pattern": "pure", "separation": 2.0},
+            {"clusters": 1, "mixture": "pure", "separation": 2.0},
             "clusters is 1; allowed is a whole number from 2 when",
         ),
         ({"clients": 0}, "clients is 0; allowed is a whole number from 1"),
@@ -243,7 +248,7 @@ def test_wrong_settings_of_regressions(settings, sentence):
 
 def test_gaussians_lie_around_the_means_of_their_cluster_and_class():
     data = gaussians(
-        clients=100, clusters=3, pattern="random", classes=4, dimension=6, separation=8.0, seed=2
+        clients=100, clusters=3, mixture="random", classes=4, dimension=6, separation=8.0, seed=2
     )
     means = torch.from_numpy(class_means(3, 4, 6, 8.0, seed=2)).float()
     away = data.train.x - means[data.train.component, data.train.y]
@@ -274,7 +279,7 @@ def test_a_class_means_different_things_in_different_clusters():
 
 def sides(seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
     """The images to train on and those to test on."""
-    order = torch.from_numpy(generator(seed, "sides").permutation(1797))
+    order = torch.from_numpy(numpy_generator(seed, "sides").permutation(1797))
     return order[:1347], order[1347:]
 
 
@@ -326,7 +331,7 @@ def test_rotated_digits_are_turned_once_per_distribution():
     from sklearn.datasets import load_digits
 
     bunch = load_digits()
-    data = digits(distributions="rotate", clusters=4, pattern="random", image=True, clients=10)
+    data = digits(distributions="rotate", clusters=4, mixture="random", image=True, clients=10)
     assert len(data.train.x) == 4 * 1347
     for point in range(0, 800, 37):
         s, at = int(data.train.component[point]), int(data.train.at[point])
@@ -344,9 +349,9 @@ def test_digits_hold_the_linear_mixture():
     ("settings", "sentence"),
     [
         ({"distributions": "turn"}, "distributions is 'turn'; allowed is rotate, relabel"),
-        ({"distributions": "rotate", "clusters": 5, "pattern": "pure"}, "clusters is 5; allowed is 1 to 4"),
+        ({"distributions": "rotate", "clusters": 5, "mixture": "pure"}, "clusters is 5; allowed is 1 to 4"),
         (
-            {"shift": 5, "clusters": 3, "pattern": "pure"},
+            {"shift": 5, "clusters": 3, "mixture": "pure"},
             "shift is 5; allowed is a shift that gives 3 different",
         ),
         ({"shift": 0}, "shift is 0"),
@@ -377,9 +382,9 @@ def test_no_test_points_means_no_test_set():
 @pytest.mark.parametrize("make", [regressions, gaussians, digits])
 def test_same_seed_same_data(make):
     one, again, other = (
-        make(pattern="random", seed=5),
-        make(pattern="random", seed=5),
-        make(pattern="random", seed=6),
+        make(mixture="random", seed=5),
+        make(mixture="random", seed=5),
+        make(mixture="random", seed=6),
     )
     assert same(one, again)
     assert not torch.equal(one.train.component, other.train.component)
@@ -399,3 +404,25 @@ def test_distributions_are_reusable():
     assert np.array_equal(turn(image, 180)[0].numpy(), np.rot90(image[0].numpy(), 2))
     with pytest.raises(CoterieError, match="angle is 90; allowed is 180 for images of 3x4 pixels"):
         turn(image, 90)
+
+
+# imports
+
+
+IMPORT_DATA_ALONE = """
+import sys, types
+coterie = types.ModuleType("coterie")  # in place of coterie/__init__.py, which imports more than the data
+coterie.__path__ = [sys.argv[1]]
+sys.modules["coterie"] = coterie
+import coterie.data
+print(*sorted({name.split(".")[0] for name in sys.modules} & set(sys.argv[2:])))
+print(*sorted({name.split(".")[1] for name in sys.modules if name.startswith("coterie.")}))
+"""
+
+
+def test_importing_the_data_imports_nothing_slow_and_no_other_room():
+    slow = ["pandas", "pyarrow", "sklearn", "matplotlib", "datasets", "networkx", "pydantic"]
+    command = [sys.executable, "-c", IMPORT_DATA_ALONE, str(Path(coterie.__file__).parent), *slow]
+    found = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert found[0] == ""
+    assert set(found[1].split()) <= {"data", "errors", "files", "prng", "toml", "validation"}

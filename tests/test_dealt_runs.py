@@ -67,9 +67,9 @@ def played(asked: Experiment) -> tuple[dict, list[float]]:
         ({"source": "mnist", "distributions": "rotate", "clusters": 4, "clients": 8}, 4),
         ({"source": "mnist", "clusters": 2, "alpha": [0.5, 10], "clients": 8}, 2),
         ({"source": "cifar10", "clusters": 2, "classes": [3, 2], "clients": 8}, 2),
-        ({"source": "cifar10+mnist", "pattern": "uniform", "clients": 8, "augment": True}, 2),
+        ({"source": "cifar10+mnist", "mixture": "uniform", "clients": 8, "augment": True}, 2),
         ({"source": "emnist-balanced", "distributions": ["case", "rotate"], "clusters": 4, "clients": 8}, 4),
-        ({"source": "digits", "distributions": "none", "pattern": "pure", "classes": 2, "clients": 8}, 1),
+        ({"source": "digits", "distributions": "none", "mixture": "pure", "classes": 2, "clients": 8}, 1),
     ],
 )
 def test_three_lines_of_toml_are_a_run(folder, data, distributions):
@@ -170,7 +170,7 @@ def test_the_real_plays_train(algorithm):
 
 
 def test_what_is_held_adds_up(folder):
-    made = named("mnist", clients=6, distributions="rotate", clusters=3, pattern="random", classes=4)
+    made = named("mnist", clients=6, distributions="rotate", clusters=3, mixture="random", classes=4)
     whole = held(made)
     assert whole.shape == (6, 3, 10)
     assert torch.equal(whole.sum((1, 2)), made.train.sizes)

@@ -58,7 +58,7 @@ SPELLED: dict[str, dict[str, Any]] = {
         "model": {"name": "somewhere:make", "widths": [3, 4], "deep": {"a": 1.5}},
         "algorithm": SOFT,
     },
-    "gaussians": {**SMALL, "data": {"source": "gaussians", "pattern": "pure"}, "algorithm": AVERAGE},
+    "gaussians": {**SMALL, "data": {"source": "gaussians", "mixture": "pure"}, "algorithm": AVERAGE},
     "folder": {**SMALL, "data": {"source": "folder", "path": "own", "split": "none"}, "algorithm": AVERAGE},
     "table": {**SMALL, "data": {"source": "table", "table": "own.csv"}, "algorithm": AVERAGE},
 }
@@ -144,7 +144,7 @@ def test_a_change_from_the_command_line(tmp_path: Path) -> None:
     changes = [
         "method.1.stage.0.algorithm.pull=0.5",
         "training.batch_size=none",
-        "data.pattern=30:70",
+        "data.mixture=30:70",
         'name="other"',
         "data.sizes=[5, 6]",
         "participation.absent=0.25",
@@ -154,7 +154,7 @@ def test_a_change_from_the_command_line(tmp_path: Path) -> None:
     assert _stage(found).training.batch_size is None
     assert _stage(found).participation.absent == 0.25
     assert (found.name, found.seed) == ("other", 8)
-    assert (found.data["pattern"], found.data["sizes"]) == ("30:70", (5, 6))
+    assert (found.data["mixture"], found.data["sizes"]) == ("30:70", (5, 6))
 
 
 def test_the_name_comes_from_the_file(tmp_path: Path) -> None:

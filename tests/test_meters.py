@@ -193,8 +193,8 @@ def linear() -> nn.Module:
     return nn.Linear(4, 1, bias=False)
 
 
-def data(pattern: str = "pure") -> coterie.Federation:
-    return regressions(clients=8, sizes=(10, 20), dimension=4, pattern=pattern, separation=50.0, seed=2)
+def data(mixture: str = "pure") -> coterie.Federation:
+    return regressions(clients=8, sizes=(10, 20), dimension=4, mixture=mixture, separation=50.0, seed=2)
 
 
 def simulation(algorithm: coterie.Algorithm, topology: Topology | None = None, rounds: int = 3) -> Simulation:
@@ -352,8 +352,8 @@ def test_looking_changes_nothing() -> None:
 
 def test_ari_is_in_the_table_where_clients_are_pure() -> None:
     pure, mixed = (
-        coterie.run(linear, data(pattern), WeCFL(2), rounds=3, training=TRAINING).summary
-        for pattern in ("pure", "10:90")
+        coterie.run(linear, data(mixture), WeCFL(2), rounds=3, training=TRAINING).summary
+        for mixture in ("pure", "10:90")
     )
     assert pure["pure_clients"]
     assert not mixed["pure_clients"]

@@ -45,7 +45,7 @@ def linear() -> nn.Module:
 
 @cache
 def clients() -> Federation:
-    return regressions(clients=24, sizes=(40, 60), pattern="10:90", separation=SEPARATION, seed=SEED)
+    return regressions(clients=24, sizes=(40, 60), mixture="10:90", separation=SEPARATION, seed=SEED)
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Sources dealt out to clients: every image as promised, every component and mixture true."""
+"""Sources partitioned among clients: every image as promised, every component and mixture true."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from coterie.data import Deal, Source, deal
+from coterie.data import Partition, Source, partition
 from coterie.data.federation import Federation, Points
-from coterie.data.partition.assign import dirichlet, divided, filled, weights
-from coterie.data.partition.mixtures import few, mixtures, structured
-from coterie.data.partition.transforms import _interpolated, cases, turn
+from coterie.data.partitions.assign import dirichlet, divided, filled, weights
+from coterie.data.partitions.mixtures import few, mixtures, structured
+from coterie.data.partitions.transforms import _interpolated, cases, turn
 from coterie.data.sources.joined import fitted, joined
 from coterie.errors import CoterieError
 
@@ -90,11 +90,11 @@ def same(a: Federation, b: Federation) -> bool:
     st.integers(0, 9),
     st.sampled_from([{}, {"imbalance": 3.0}, {"power_law": 0.5}]),
 )
-def test_once_means_every_image_once(distributions, pattern, clients, seed, sizes):
+def test_once_means_every_image_once(distributions, mixture, clients, seed, sizes):
     if distributions == "none":
-        pattern = "pure"
+        mixture = "pure"
     source = toy()
-    data = deal(source, seed, clients=clients, distributions=distributions, pattern=pattern, **sizes)
+    data = partition(source, seed, clients=clients, distributions=distributions, mixture=mixture, **sizes)
     for points, n in zip(both(data), (240, 80), strict=True):
         assert held(points, n).sort().values.tolist() == list(range(n))
         assert (points.sizes >= 1).all()
@@ -107,13 +107,13 @@ def test_once_means_every_image_once(distributions, pattern, clients, seed, size
     st.integers(1, 80),
     st.integers(0, 9),
 )
-def test_shared_means_no_client_has_an_image_twice(distributions, pattern, points, seed):
-    data = deal(
+def test_shared_means_no_client_has_an_image_twice(distributions, mixture, points, seed):
+    data = partition(
         toy(),
         seed,
         clients=9,
         distributions=distributions,
-        pattern=pattern,
+        mixture=mixture,
         train_points=3 * points,
         draw="shared",
     )
@@ -131,7 +131,7 @@ def test_replace_draws_a_class_and_then_an_image_of_it():
     few_zeros = Source(
         "few", source.x_train[rare], source.y_train[rare], source.x_test, source.y_test, source.n_classes
     )
-    data = deal(few_zeros, clients=20, train_points=1000, test_points=5, draw="replace")
+    data = partition(few_zeros, clients=20, train_points=1000, test_points=5, draw="replace")
     share = data.train.y.bincount() / len(data.train.y)
     present = few_zeros.y_train.unique()
     error = (share[present] - 1 / len(present)).abs().max()
@@ -145,13 +145,13 @@ def test_replace_draws_a_class_and_then_an_image_of_it():
 @pytest.mark.parametrize("distributions", ["none", "relabel", "permute", "groups"])
 def test_images_are_never_copied(distributions):
     source = toy()
-    data = deal(source, distributions=distributions, clients=8)
+    data = partition(source, distributions=distributions, clients=8)
     assert data.train.x.data_ptr() == source.x_train.data_ptr()
     assert data.test.x.data_ptr() == data.distributions.x.data_ptr() == source.x_test.data_ptr()
 
 
 def test_turned_images_are_kept_once_for_each_distribution():
-    data = deal(toy(), distributions="rotate", clusters=4, clients=8)
+    data = partition(toy(), distributions="rotate", clusters=4, clients=8)
     assert len(data.train.x) == 4 * 240
     assert data.train.x.dtype == torch.uint8
 
@@ -161,9 +161,9 @@ def test_turned_images_are_kept_once_for_each_distribution():
 
 @settings(deadline=None, max_examples=30)
 @given(st.sampled_from(["pure", "random", "iid"]), st.integers(2, 4), st.integers(0, 20))
-def test_rotated_images_are_turned_as_their_component_says(pattern, clusters, seed):
+def test_rotated_images_are_turned_as_their_component_says(mixture, clusters, seed):
     source = toy()
-    data = deal(source, seed, distributions="rotate", clusters=clusters, pattern=pattern, clients=10)
+    data = partition(source, seed, distributions="rotate", clusters=clusters, mixture=mixture, clients=10)
     for points, x, y in zip(
         both(data), (source.x_train, source.x_test), (source.y_train, source.y_test), strict=True
     ):
@@ -177,7 +177,9 @@ def test_rotated_images_are_turned_as_their_component_says(pattern, clusters, se
 @pytest.mark.parametrize(("distributions", "shift"), [("relabel", 3), ("permute", None)])
 def test_relabeled_images_are_called_as_their_component_says(distributions, shift):
     source = toy(1000, 500)
-    data = deal(source, 4, distributions=distributions, shift=shift, clusters=3, pattern="random", clients=10)
+    data = partition(
+        source, 4, distributions=distributions, shift=shift, clusters=3, mixture="random", clients=10
+    )
     names = torch.full((3, 10), -1)
     for points, truth in zip(both(data), (source.y_train, source.y_test), strict=True):
         for s, y, named in zip(points.component, truth[points.at], points.y, strict=True):
@@ -194,17 +196,17 @@ def test_relabeled_images_are_called_as_their_component_says(distributions, shif
 def test_permuted_labelings_are_all_different():
     source = toy(60, 30, classes=3)
     for seed in range(10):  # all six orders of three classes
-        data = deal(source, seed, distributions="permute", clusters=6, clients=6)
+        data = partition(source, seed, distributions="permute", clusters=6, clients=6)
         assert len({tuple(y.tolist()) for y in data.distributions.y.split(30)}) == 6
     with pytest.raises(CoterieError, match="clusters is 7; allowed is at most 6 orders of 3 classes"):
-        deal(source, distributions="permute", clusters=7, clients=7)
+        partition(source, distributions="permute", clusters=7, clients=7)
 
 
 def test_label_groups_are_components():
     source = toy()
-    odd = deal(source, distributions="groups", pattern="uniform", clients=6)
-    given = deal(
-        source, distributions="groups", groups=((7,), (0, 1), (4, 9, 2)), pattern="random", clients=6
+    odd = partition(source, distributions="groups", mixture="uniform", clients=6)
+    given = partition(
+        source, distributions="groups", groups=((7,), (0, 1), (4, 9, 2)), mixture="random", clients=6
     )
     of = torch.tensor([1, 1, 2, -1, 2, -1, -1, 0, -1, 2])
     for points in both(odd):
@@ -217,7 +219,7 @@ def test_label_groups_are_components():
 
 def test_case_joins_the_letters_that_have_both():
     source = lettered()
-    data = deal(source, distributions="case", pattern="10:90", clients=4)
+    data = partition(source, distributions="case", mixture="10:90", clients=4)
     assert data.names == ("A", "B", "D")
     assert data.n_outputs == 3
     for points, y in zip(both(data), (source.y_train, source.y_test), strict=True):
@@ -230,9 +232,9 @@ def test_emnist_balanced_has_eleven_letters_of_both_cases():
     assert "".join(cases((*"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ", *"abdefghnqrt"))[2]) == "ABDEFGHNQRT"
 
 
-def test_a_list_multiplies_and_a_pattern_of_two_mixes_the_first():
+def test_a_list_multiplies_and_a_mixture_of_two_mixes_the_first():
     source = toy(1200, 400)
-    data = deal(source, distributions=("groups", "rotate"), pattern="uniform", clients=10, draw="shared")
+    data = partition(source, distributions=("groups", "rotate"), mixture="uniform", clients=10, draw="shared")
     assert data.mixture.shape == (10, 4)
     for points, n in zip(both(data), (1200, 400), strict=True):
         assert torch.equal(points.component // 2, points.y % 2)
@@ -250,9 +252,9 @@ def test_a_list_multiplies_and_a_pattern_of_two_mixes_the_first():
     st.integers(1, 12),
     st.integers(0, 9),
 )
-def test_both_sides_have_the_mixture_of_the_pattern(distributions, pattern, clients, seed):
-    data = deal(toy(1200, 400), seed, clients=clients, distributions=distributions, pattern=pattern)
-    promised = mixtures(pattern, clients, 2, seed)
+def test_both_sides_have_the_mixture_that_was_asked_for(distributions, mixture, clients, seed):
+    data = partition(toy(1200, 400), seed, clients=clients, distributions=distributions, mixture=mixture)
+    promised = mixtures(mixture, clients, 2, seed)
     assert torch.equal(data.mixture, mixture_of(data.train, 2))
     for points in both(data):
         assert ((mixture_of(points, 2) - promised).abs() * points.sizes[:, None] <= 1 + 1e-6).all()
@@ -267,7 +269,7 @@ def test_uniform_shares_lie_between_ten_and_ninety_percent():
 
 def test_the_known_points_of_a_distribution_are_all_its_test_images():
     source = toy()
-    data = deal(source, distributions="rotate", clusters=3, clients=6)
+    data = partition(source, distributions="rotate", clusters=3, clients=6)
     known = data.distributions
     assert known.sizes.tolist() == [80, 80, 80]
     for s, at in enumerate(known.at.split(80)):
@@ -296,7 +298,7 @@ def test_forty_five_degrees_by_hand():
 @settings(deadline=None, max_examples=25)
 @given(st.floats(0.3, 50), st.integers(1, 8), st.integers(0, 9))
 def test_dirichlet_divides_every_class_the_same_on_both_sides(alpha, clients, seed):
-    data = deal(toy(1200, 400), seed, clients=clients, alpha=alpha)
+    data = partition(toy(1200, 400), seed, clients=clients, alpha=alpha)
     train, test = classes_of(data.train), classes_of(data.test)
     assert held(data.train, 1200).sort().values.tolist() == list(range(1200))
     assert (train.sum(0) == 120).all()
@@ -319,7 +321,7 @@ def test_dirichlet_shares_have_the_moments_of_dirichlet():
 
 
 def test_cluster_wise_dirichlet_varies_between_clusters_more_than_inside():
-    data = deal(toy(6000, 2000), 1, clients=50, clusters=5, alpha=(0.1, 10.0))
+    data = partition(toy(6000, 2000), 1, clients=50, clusters=5, alpha=(0.1, 10.0))
     assert torch.equal(data.mixture, torch.eye(5, dtype=torch.float64)[torch.arange(50) % 5])
     for points in both(data):
         share = classes_of(points) / points.sizes[:, None]
@@ -337,7 +339,7 @@ def test_cluster_wise_dirichlet_varies_between_clusters_more_than_inside():
 def test_n_class_by_cluster(clusters, each, seed):
     clients = 4 * clusters
     outer, inner = min(each + 1, 10), each
-    data = deal(toy(2400, 1200), seed, clients=clients, clusters=clusters, classes=(outer, inner))
+    data = partition(toy(2400, 1200), seed, clients=clients, clusters=clusters, classes=(outer, inner))
     for points in both(data):
         has = classes_of(points) > 0
         assert has.sum(1).tolist() == [inner] * clients
@@ -355,7 +357,7 @@ def test_few_gives_every_kind_as_many_holders(holders, kinds, seed):
 
 
 def test_classes_with_given_sizes():
-    data = deal(toy(1000, 500), clients=30, alpha=0.3, train_points=60, draw="shared")
+    data = partition(toy(1000, 500), clients=30, alpha=0.3, train_points=60, draw="shared")
     assert data.train.sizes.tolist() == [60] * 30
     assert data.test.sizes.tolist() == [30] * 30
     train, test = (classes_of(points) / points.sizes[:, None] for points in both(data))
@@ -363,7 +365,9 @@ def test_classes_with_given_sizes():
 
 
 def test_turned_images_may_be_given_by_class_too():
-    data = deal(toy(1200, 400), distributions="rotate", clusters=2, pattern="random", alpha=1.0, clients=6)
+    data = partition(
+        toy(1200, 400), distributions="rotate", clusters=2, mixture="random", alpha=1.0, clients=6
+    )
     assert torch.equal(data.train.component, data.train.at // 1200)
     assert (data.mixture - mixtures("random", 6, 2)).abs().max() <= 1 / int(data.train.sizes.min())
     assert (classes_of(data.train).sum(0) == 120).all()
@@ -384,7 +388,9 @@ def test_structured_sets_are_had_by_m0_clients(sets, per_client, m0):
 
 def test_structured_divides_an_oracle_clustering():
     source = toy(1500, 500)
-    data = deal(source, distributions="oracle", clusters=6, pattern="structured", per_client=2, clients=30)
+    data = partition(
+        source, distributions="oracle", clusters=6, mixture="structured", per_client=2, clients=30
+    )
     assert ((data.mixture > 0).sum(1) <= 2).all()
     assert held(data.train, 1500).sort().values.tolist() == list(range(1500))
     means = torch.stack(
@@ -395,11 +401,11 @@ def test_structured_divides_an_oracle_clustering():
 
 
 def test_structured_with_m0_gives_each_device_one_m0th():
-    data = deal(
+    data = partition(
         toy(2400, 480),
         distributions="rotate",
         clusters=4,
-        pattern="structured",
+        mixture="structured",
         per_client=2,
         m0=3,
     )
@@ -409,8 +415,8 @@ def test_structured_with_m0_gives_each_device_one_m0th():
 
 def test_iid_has_no_regard_to_the_distribution():
     source = toy(6000, 1000)
-    data = deal(
-        source, 2, distributions="groups", groups=((0,), tuple(range(1, 10))), pattern="iid", clients=40
+    data = partition(
+        source, 2, distributions="groups", groups=((0,), tuple(range(1, 10))), mixture="iid", clients=40
     )
     assert held(data.train, 6000).sort().values.tolist() == list(range(6000))
     first = data.mixture[:, 0]  # hypergeometric: 150 of 6000, of which a tenth
@@ -434,26 +440,26 @@ def test_imbalance_has_three_levels(clients, r, seed):
 
 
 def test_imbalance_and_power_law_reach_the_clients():
-    data = deal(toy(3000, 900), clients=30, imbalance=9.0)
+    data = partition(toy(3000, 900), clients=30, imbalance=9.0)
     assert sorted(set(data.train.sizes.tolist())) == [20, 100, 180]
     assert sorted(set(data.test.sizes.tolist())) == [6, 30, 54]
-    data = deal(toy(3000, 900), clients=10, power_law=1.0, train_points=100)
+    data = partition(toy(3000, 900), clients=10, power_law=1.0, train_points=100)
     ordered = data.train.sizes.sort(descending=True).values
     harmonic = sum(1 / i for i in range(1, 11))
     assert ordered.tolist() == [round(1000 / harmonic / i) for i in range(1, 11)]
 
 
 def test_imbalance_goes_with_classes_and_with_sets():
-    data = deal(toy(3000, 900), clients=30, classes=10, imbalance=9.0)
+    data = partition(toy(3000, 900), clients=30, classes=10, imbalance=9.0)
     assert sorted(set(data.train.sizes.tolist())) == [20, 100, 180]
-    how = {"distributions": "rotate", "pattern": "structured", "per_client": 2}
-    data = deal(toy(2400, 480), clients=3, imbalance=3.0, **how)
+    how = {"distributions": "rotate", "mixture": "structured", "per_client": 2}
+    data = partition(toy(2400, 480), clients=3, imbalance=3.0, **how)
     assert sorted(data.train.sizes.tolist()) == [400, 800, 1200]
     assert sorted(data.test.sizes.tolist()) == [80, 160, 240]
 
 
 def test_sizes_may_be_drawn():
-    data = deal(toy(3000, 900), clients=100, train_points=[10, 12])
+    data = partition(toy(3000, 900), clients=100, train_points=[10, 12])
     assert set(data.train.sizes.tolist()) == {10, 11, 12}
 
 
@@ -483,7 +489,7 @@ def test_filled_takes_no_more_than_there_is(stock, clients, seed):
 
 def test_by_owner_everybody_has_its_own():
     source = owned()
-    data = deal(source, by_owner=True)
+    data = partition(source, by_owner=True)
     assert data.ids == source.owners
     for points, owner in zip(both(data), (source.owner_train, source.owner_test), strict=True):
         assert torch.equal(owner[points.at], points.owner)
@@ -492,7 +498,7 @@ def test_by_owner_everybody_has_its_own():
 
 def test_some_owners_with_some_of_their_images_turned():
     source = owned(12)
-    data = deal(source, 3, by_owner=True, clients=5, train_points=7, distributions="rotate", clusters=4)
+    data = partition(source, 3, by_owner=True, clients=5, train_points=7, distributions="rotate", clusters=4)
     assert len(data) == 5
     assert set(data.ids) < set(source.owners)
     assert data.train.sizes.tolist() == [7] * 5
@@ -500,7 +506,9 @@ def test_some_owners_with_some_of_their_images_turned():
     for points, owner in zip(both(data), (source.owner_train, source.owner_test), strict=True):
         names = [data.ids[k] for k in points.owner.tolist()]
         assert [source.owners[k] for k in owner[points.at % len(owner)].tolist()] == names
-    assert len({deal(source, seed, by_owner=True, clients=5).ids for seed in range(5)}) > 1  # they are drawn
+    assert (
+        len({partition(source, seed, by_owner=True, clients=5).ids for seed in range(5)}) > 1
+    )  # they are drawn
 
 
 # several data sets
@@ -533,7 +541,7 @@ def test_joined_sources_have_one_shape_and_are_distributions():
     grey = source.x_train[60:]
     assert torch.equal(grey[:, 0], grey[:, 2])
     assert torch.equal(grey[:, 0, 0, 0], small.x_train[:, 0, 0, 0])  # corners stay
-    data = deal(source, distributions="datasets", pattern="uniform", clients=5)
+    data = partition(source, distributions="datasets", mixture="uniform", clients=5)
     assert torch.equal(data.train.component, (data.train.at >= 60).long())
     assert data.n_outputs == 10
     apart = joined([color, small], "offset")
@@ -548,9 +556,9 @@ def test_joined_sources_have_one_shape_and_are_distributions():
 @given(
     st.sampled_from(
         [
-            {"distributions": "rotate", "pattern": "random"},
+            {"distributions": "rotate", "mixture": "random"},
             {"distributions": "permute", "clusters": 3},
-            {"distributions": "groups", "pattern": "iid"},
+            {"distributions": "groups", "mixture": "iid"},
             {"alpha": 1.0},
             {"clusters": 2, "classes": (4, 2)},
             {"imbalance": 4.0, "train_points": 20, "draw": "replace"},
@@ -560,7 +568,7 @@ def test_joined_sources_have_one_shape_and_are_distributions():
 )
 def test_same_seed_same_partition(how, seed):
     source = toy(600, 300)
-    one, again, other = (deal(source, s, clients=5, **how) for s in (seed, seed, seed + 1))
+    one, again, other = (partition(source, s, clients=5, **how) for s in (seed, seed, seed + 1))
     assert same(one, again)
     assert one.fingerprint() == again.fingerprint()
     assert not torch.equal(one.train.at, other.train.at)
@@ -571,13 +579,13 @@ def test_same_seed_same_partition(how, seed):
 def test_the_test_side_does_not_move_the_training_side():
     source = toy(600, 300)
     for how in (
-        {"distributions": "rotate", "pattern": "random"},
+        {"distributions": "rotate", "mixture": "random"},
         {"alpha": 1.0, "train_points": 30, "draw": "shared"},
     ):
-        one, other = (deal(source, clients=5, test_points=n, **how) for n in (3, 9))
+        one, other = (partition(source, clients=5, test_points=n, **how) for n in (3, 9))
         assert torch.equal(one.train.at, other.train.at)
         assert torch.equal(one.train.y, other.train.y)
-    assert deal(source, clients=5, test_points=0).test is None
+    assert partition(source, clients=5, test_points=0).test is None
 
 
 # what cannot be
@@ -625,23 +633,23 @@ def test_the_test_side_does_not_move_the_training_side():
         ),
         ({"shift": 3, "distributions": "rotate"}, "shift is 3, which nothing looks at"),
         ({"clusters": 3}, "clusters is 3, which nothing looks at"),
-        ({"m0": 3}, "m0 is 3, which nothing looks at; allowed is m0 beside pattern = 'structured'"),
-        ({"distributions": "rotate", "pattern": "structured"}, "per_client is None; allowed is how many"),
+        ({"m0": 3}, "m0 is 3, which nothing looks at; allowed is m0 beside mixture = 'structured'"),
+        ({"distributions": "rotate", "mixture": "structured"}, "per_client is None; allowed is how many"),
         (
-            {"distributions": "rotate", "pattern": "structured", "per_client": 3},
+            {"distributions": "rotate", "mixture": "structured", "per_client": 3},
             "per_client is 3; allowed is 1 to 2",
         ),
         (
-            {"distributions": "rotate", "pattern": "structured", "per_client": 1, "m0": 3, "clients": 5},
+            {"distributions": "rotate", "mixture": "structured", "per_client": 1, "m0": 3, "clients": 5},
             "clients is 5; allowed is 6: m0 · clusters / per_client",
         ),
         (
-            {"distributions": "rotate", "clusters": 3, "pattern": "10:90"},
+            {"distributions": "rotate", "clusters": 3, "mixture": "10:90"},
             "which mixes 2 distributions, not 3",
         ),
         (
-            {"alpha": (0.1, 10.0), "clusters": 2, "pattern": "linear"},
-            "pattern is 'linear'; allowed is 'pure' beside",
+            {"alpha": (0.1, 10.0), "clusters": 2, "mixture": "linear"},
+            "mixture is 'linear'; allowed is 'pure' beside",
         ),
         (
             {"alpha": (0.1, 10.0, 1.0), "clusters": 2},
@@ -681,15 +689,15 @@ def test_the_test_side_does_not_move_the_training_side():
 )
 def test_what_cannot_be_is_said_in_one_sentence(how, sentence):
     with pytest.raises(CoterieError, match=sentence) as problem:
-        deal(toy(), **how)
+        partition(toy(), **how)
     assert "\n" not in str(problem.value)
 
 
 def test_owners_that_are_not_there():
     with pytest.raises(CoterieError, match="clients is 7; allowed is 1 to 6, the owners with images"):
-        deal(owned(), by_owner=True, clients=7)
+        partition(owned(), by_owner=True, clients=7)
     with pytest.raises(CoterieError, match=r"alpha is 1\.0 and by_owner is True; allowed is only one"):
-        deal(owned(), by_owner=True, alpha=1.0)
+        partition(owned(), by_owner=True, alpha=1.0)
 
 
 @pytest.mark.parametrize("distributions", ["case", "groups"])
@@ -700,10 +708,10 @@ def test_texts_have_no_labels_to_divide_by(distributions):
         f"distributions is '{distributions}'; allowed is that for points of one label each, and text has next"
     )
     with pytest.raises(CoterieError, match=said):
-        deal(source, clients=2, distributions=distributions)
+        partition(source, clients=2, distributions=distributions)
 
 
 def test_every_field_is_explained():
     from coterie.experiment.field_docs import explained
 
-    assert all(one.meaning for one in explained(Deal))
+    assert all(one.meaning for one in explained(Partition))

@@ -49,7 +49,7 @@ def stages(name: str, privacy: Privacy | None, place: str = "server", rounds: in
 
 
 def few() -> Federation:
-    return regressions(clients=5, pattern="10:90", sizes=(10, 20), separation=166.0, test_points=5, seed=7)
+    return regressions(clients=5, mixture="10:90", sizes=(10, 20), separation=166.0, test_points=5, seed=7)
 
 
 # the mechanism

@@ -49,7 +49,7 @@ def linear() -> nn.Module:
 
 def clients() -> Federation:
     """Of 15 to 40 points; every other client's inputs lie elsewhere, so that k-FED has two clusters to find."""
-    data = regressions(clients=12, pattern="10:90", sizes=(15, 40), separation=166.0, test_points=5, seed=7)
+    data = regressions(clients=12, mixture="10:90", sizes=(15, 40), separation=166.0, test_points=5, seed=7)
     x = data.train.x[data.train.at] + 10.0 * (data.train.owner % 2)[:, None]
     return replace(data, train=replace(data.train, x=x, at=torch.arange(len(x))))
 

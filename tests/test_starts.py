@@ -51,9 +51,9 @@ def linear() -> nn.Module:
     return nn.Linear(10, 1, bias=False)
 
 
-def clients(pattern: str = "10:90", **more: int) -> Federation:
+def clients(mixture: str = "10:90", **more: int) -> Federation:
     return regressions(
-        clients=12, pattern=pattern, sizes=(20, 40), separation=166.0, test_points=5, **{"seed": 7, **more}
+        clients=12, mixture=mixture, sizes=(20, 40), separation=166.0, test_points=5, **{"seed": 7, **more}
     )
 
 

@@ -25,7 +25,7 @@ LOSSY = {"fraction": 0.7, "absent": 0.3, "stragglers": 0.3}
 
 
 def clients() -> Federation:
-    return regressions(clients=13, pattern="10:90", sizes=(15, 40), separation=166.0, test_points=5, seed=7)
+    return regressions(clients=13, mixture="10:90", sizes=(15, 40), separation=166.0, test_points=5, seed=7)
 
 
 def stage(name: str, rounds: int = 3, **how: Any) -> Stage:

@@ -9,8 +9,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 
+import numpy as np
 import torch
 from torch import Tensor
+
+from coterie.errors import require
 
 _GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15 as a signed 64-bit number
 _MIX1 = -4658895280553007687  # 0xBF58476D1CE4E5B9
@@ -80,3 +83,10 @@ def gaussian(key: Tensor) -> Tensor:
     """Keys as numbers of a standard normal distribution (Box and Muller 1958), float64."""
     radius = torch.sqrt(-2 * torch.log(uniform(mix(key, "radius"))))
     return radius * torch.cos(2 * torch.pi * uniform(mix(key, "angle")))
+
+
+def numpy_generator(seed: int, *purpose: str) -> np.random.Generator:
+    """For making data: one generator per purpose, so that drawing more for one does not move the others."""
+    whole = isinstance(seed, int | np.integer) and not isinstance(seed, bool)
+    require(whole and seed >= 0, "seed", seed, "a whole number from 0")
+    return np.random.default_rng(np.random.SeedSequence([int(seed), *(word_key(p) % 2**64 for p in purpose)]))

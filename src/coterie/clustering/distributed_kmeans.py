@@ -19,8 +19,8 @@ from coterie.clustering.local import (
     seed_of,
     whole,
 )
-from coterie.data.draws import generator
 from coterie.errors import require
+from coterie.prng import numpy_generator
 
 NUMBER = 8  # bytes of a number
 
@@ -85,7 +85,7 @@ def tell(x: Floats, centers: Floats) -> tuple[Floats, Floats, float]:
 
 
 def _drawn(points: Sequence[Floats], k: int, seed: int) -> Floats:
-    numbers = [generator(seed, "distributed k-means", digest(x)).random(len(x)) for x in points]
+    numbers = [numpy_generator(seed, "distributed k-means", digest(x)).random(len(x)) for x in points]
     return np.concatenate(points)[np.concatenate(numbers).argsort(kind="stable")[:k]]
 
 

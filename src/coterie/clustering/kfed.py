@@ -28,8 +28,8 @@ from coterie.clustering.local import (
     separated,
     whole,
 )
-from coterie.data.draws import generator
 from coterie.errors import CoterieError, require
+from coterie.prng import numpy_generator
 
 __all__ = ["Combined", "Joined", "KFed", "LocalClusters", "combine", "local_clusters"]
 
@@ -287,7 +287,7 @@ def combine(
 def _start(told: Sequence[Floats], n_clusters: int | None, seed: int) -> Floats:
     """Line 2: the means of one of the devices with most, among those with no more than k; else a single mean."""
     distinct = [np.unique(m, axis=0) for m in told if len(m)]
-    chance = generator(seed, "k-FED", "start")
+    chance = numpy_generator(seed, "k-FED", "start")
     fitting = [m for m in distinct if n_clusters is None or len(m) <= n_clusters]
     most = max(map(len, fitting or distinct))
     candidates = sorted((m for m in fitting or distinct if len(m) == most), key=digest)

@@ -13,8 +13,8 @@ from sklearn.cluster import kmeans_plusplus
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils.extmath import randomized_svd
 
-from coterie.data.draws import generator
 from coterie.errors import CoterieError, require
+from coterie.prng import numpy_generator
 
 Floats = npt.NDArray[np.float64]
 Whole = npt.NDArray[np.int64]
@@ -76,7 +76,7 @@ class _Device:
         self.projected = _project(x, most, seed)
 
     def best(self, k: int, n_init: int) -> LocalClusters:
-        chance = generator(self.seed, "k-FED", self.digest, str(k))
+        chance = numpy_generator(self.seed, "k-FED", self.digest, str(k))
         best, least = self.once(k, chance)
         for _ in range(n_init - 1):
             other, cost = self.once(k, chance)

@@ -9,10 +9,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from coterie.data.draws import generator
 from coterie.data.federation import Federation, Points, Task
-from coterie.data.partition.mixtures import components, counts, mixtures
+from coterie.data.partitions.mixtures import components, counts, mixtures
 from coterie.errors import require
+from coterie.prng import numpy_generator
 
 Numbers = npt.NDArray[np.float64]
 Sample = Callable[[npt.NDArray[np.int64], np.random.Generator], tuple[Tensor, Tensor]]  # components to x, y
@@ -21,7 +21,7 @@ Sample = Callable[[npt.NDArray[np.int64], np.random.Generator], tuple[Tensor, Te
 def regressions(
     clients: int = 100,
     clusters: int = 2,
-    pattern: str = "10:90",
+    mixture: str = "10:90",
     sizes: tuple[int, int] = (100, 200),
     dimension: int = 10,
     variance: float = 10.0,  # σ0² of FedSoft, section 5
@@ -45,14 +45,14 @@ def regressions(
         return torch.from_numpy(x).float(), torch.from_numpy(y[:, None]).float()
 
     return _federation(
-        sample, clients, clusters, pattern, sizes, test_points, distribution_points, seed, "regression", 1
+        sample, clients, clusters, mixture, sizes, test_points, distribution_points, seed, "regression", 1
     )
 
 
 def gaussians(
     clients: int = 100,
     clusters: int = 2,
-    pattern: str = "10:90",
+    mixture: str = "10:90",
     sizes: tuple[int, int] = (100, 200),
     dimension: int = 10,
     classes: int = 5,
@@ -77,7 +77,7 @@ def gaussians(
         sample,
         clients,
         clusters,
-        pattern,
+        mixture,
         sizes,
         test_points,
         distribution_points,
@@ -94,7 +94,7 @@ def coefficients(
     require(clusters >= 1, "clusters", clusters, "a whole number from 1")
     require(dimension >= 1, "dimension", dimension, "a whole number from 1")
     require(variance > 0, "variance", variance, "a number above 0")
-    theta = generator(seed, "coefficients").normal(scale=variance**0.5, size=(clusters, dimension))
+    theta = numpy_generator(seed, "coefficients").normal(scale=variance**0.5, size=(clusters, dimension))
     if separation is None:
         return theta
     require(clusters >= 2, "clusters", clusters, "a whole number from 2 when a separation is given")
@@ -107,7 +107,7 @@ def class_means(clusters: int, classes: int, dimension: int, separation: float, 
     require(clusters >= 1, "clusters", clusters, "a whole number from 1")
     require(dimension >= 1, "dimension", dimension, "a whole number from 1")
     require(separation >= 0, "separation", separation, "a number of standard deviations from 0")
-    means = generator(seed, "class means").standard_normal((clusters * classes, dimension))
+    means = numpy_generator(seed, "class means").standard_normal((clusters * classes, dimension))
     return _spread(means, separation**2).reshape(clusters, classes, dimension)
 
 
@@ -124,7 +124,7 @@ def _federation(
     sample: Sample,
     clients: int,
     clusters: int,
-    pattern: str,
+    mixture: str,
     sizes: tuple[int, int],
     test_points: int,
     distribution_points: int,
@@ -136,16 +136,16 @@ def _federation(
     require(1 <= low <= high, "sizes", sizes, "the fewest and the most points of a client, at least 1")
     require(test_points >= 0, "test_points", test_points, "a whole number from 0")
     require(distribution_points >= 1, "distribution_points", distribution_points, "a whole number from 1")
-    mixture = mixtures(pattern, clients, clusters, seed)
+    share = mixtures(mixture, clients, clusters, seed)
 
     def points(purpose: str, sizes: Tensor) -> Points:
-        rng = generator(seed, purpose)
-        component, offset = components(counts(mixture, sizes), rng)
+        rng = numpy_generator(seed, purpose)
+        component, offset = components(counts(share, sizes), rng)
         x, y = sample(component.numpy(), rng)
         return Points(x, torch.arange(len(x)), y, offset, component)
 
-    drawn = generator(seed, "sizes").integers(low, high, endpoint=True, size=clients)
-    rng = generator(seed, "distribution points")
+    drawn = numpy_generator(seed, "sizes").integers(low, high, endpoint=True, size=clients)
+    rng = numpy_generator(seed, "distribution points")
     return Federation(
         ids=tuple(str(k) for k in range(clients)),
         train=points("training points", torch.from_numpy(drawn)),

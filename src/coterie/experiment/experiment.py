@@ -18,11 +18,11 @@ from coterie import data, models, toml
 from coterie.backends.processes import here
 from coterie.backends.simulation import Simulation
 from coterie.data.federation import Federation
-from coterie.data.named import DEALT
-from coterie.data.named import known as known_of
+from coterie.data.named import DATA_SETS
 from coterie.engine.compile.policy import Compile
 from coterie.engine.rows import Build
 from coterie.errors import CoterieError, require
+from coterie.experiment.data_section import data_set_settings
 from coterie.experiment.methods import (
     Count,
     Layers,
@@ -53,7 +53,7 @@ from coterie.runs.play import play
 from coterie.runs.recorder import Every, Watch
 from coterie.runs.result import Run
 
-SOURCES: dict[str, Callable[..., Federation]] = {  # besides the data sets of `named.DEALT`
+SOURCES: dict[str, Callable[..., Federation]] = {  # besides the data sets of `named.DATA_SETS`
     "regressions": data.regressions,
     "gaussians": data.gaussians,
     "folder": data.from_folder,
@@ -297,9 +297,9 @@ def _source(section: Section) -> str:
     """A name, or several data sets joined by +."""
     given = section.values.get("source")
     if not isinstance(given, str) or "+" not in given:
-        return choose(section, "source", (*DEALT, *SOURCES))
+        return choose(section, "source", (*DATA_SETS, *SOURCES))
     each = [replace(section, values={"source": name.strip()}) for name in given.split("+")]
-    return "+".join(choose(one, "source", DEALT) for one in each)
+    return "+".join(choose(one, "source", DATA_SETS) for one in each)
 
 
 def _paths(source: str) -> list[str]:
@@ -309,7 +309,7 @@ def _paths(source: str) -> list[str]:
 
 def _source_settings(source: str) -> dict[str, Setting]:
     """A source's own parameters; paths are texts in TOML, and the seed may be left to the experiment."""
-    known = parameters(SOURCES[source]) if source in SOURCES else known_of(source)
+    known = parameters(SOURCES[source]) if source in SOURCES else data_set_settings(source)
     paths = {key: replace(known[key], hint=str) for key in _paths(source)}
     return {**known, **paths, "seed": Setting(Seed | None, None)}
 

@@ -11,12 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from coterie.data.draws import generator
 from coterie.data.federation import Federation, Points, Task
 from coterie.data.own.arrays import Client, Pairs, pairs
 from coterie.data.own.tables import TABLES, Columns, Table, client_of, clients_of, read_npz, read_table
 from coterie.data.own.targets import Named, targets
 from coterie.errors import CoterieError, SettingError, require
+from coterie.prng import numpy_generator
 
 Side = tuple[Tensor, Tensor]  # x, y
 
@@ -208,6 +208,6 @@ def _vocabulary(clients: Sequence[Client]) -> int:
 def _held_out(id: str, x: Tensor, y: Tensor, fraction: float, seed: int) -> tuple[Side, Side]:
     """A client's training and test points; the split depends on its id, not on who else takes part."""
     size = min(int(fraction * len(x) + 0.5), len(x) - 1)
-    order = torch.from_numpy(generator(seed, "held out", id).permutation(len(x)))
+    order = torch.from_numpy(numpy_generator(seed, "held out", id).permutation(len(x)))
     test, train = order[:size].sort().values, order[size:].sort().values
     return (x[train], y[train]), (x[test], y[test])

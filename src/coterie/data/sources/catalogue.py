@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from coterie.data.images import Normalise
 from coterie.data.sources import digits, leaf, packages
 from coterie.data.sources.cifar import Batches
 from coterie.data.sources.fetch import Package
@@ -15,7 +16,7 @@ from coterie.data.sources.idx import Idx
 from coterie.data.sources.layout import Layout, found
 from coterie.data.sources.npz import Npz
 from coterie.data.sources.shakespeare import Roles
-from coterie.data.sources.source import Normalise, Source
+from coterie.data.sources.source import Source
 from coterie.data.sources.text import CHARACTERS
 from coterie.errors import CoterieError, SettingError
 from coterie.validation import nearest

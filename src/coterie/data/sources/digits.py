@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from coterie.data.draws import generator
 from coterie.data.sources.source import Source
+from coterie.prng import numpy_generator
 
 _TRAIN_SHARE = 0.75
 
@@ -16,7 +16,7 @@ def read(seed: int = 0) -> Source:
 
     found = load_digits()
     x, y = torch.from_numpy(found.images[:, None] / 16).float(), torch.from_numpy(found.target).long()
-    order = torch.from_numpy(generator(seed, "sides").permutation(len(x)))
+    order = torch.from_numpy(numpy_generator(seed, "sides").permutation(len(x)))
     cut = int(_TRAIN_SHARE * len(x))
     train, test = order[:cut], order[cut:]
     return Source("digits", x[train], y[train], x[test], y[test], n_classes=10)

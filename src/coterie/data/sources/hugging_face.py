@@ -1,4 +1,4 @@
-"""Data sets of Hugging Face's `datasets`, whole or dealt out by `flwr-datasets`, as sources."""
+"""Data sets of Hugging Face's `datasets`, whole or partitioned by `flwr-datasets`, as sources."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from coterie.data.draws import generator
 from coterie.data.own.arrays import Array
 from coterie.data.sources.source import Source
 from coterie.errors import CoterieError, require
+from coterie.prng import numpy_generator
 
 Data = Any  # a datasets.Dataset: it need not be installed for anything else
 _INPUTS = ("image", "img", "x")
@@ -164,6 +164,6 @@ def _held_out(owner: Tensor, owners: Sequence[str], fraction: float, seed: int) 
     out = torch.zeros(len(owner), dtype=torch.bool)
     for i, name in enumerate(owners or [_WHOLE]):
         own = (owner == i).nonzero()[:, 0]
-        order = torch.from_numpy(generator(seed, "held out", name).permutation(len(own)))
+        order = torch.from_numpy(numpy_generator(seed, "held out", name).permutation(len(own)))
         out[own[order[: round(fraction * len(own))]]] = True
     return out

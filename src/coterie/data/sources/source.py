@@ -1,4 +1,4 @@
-"""A data set before it is dealt out to clients."""
+"""A data set before it is partitioned among clients."""
 
 from __future__ import annotations
 
@@ -8,12 +8,10 @@ from torch import Tensor
 
 from coterie.data.images import Normalise
 
-__all__ = ["Normalise", "Source"]
-
 
 @dataclass(frozen=True)
 class Source:
-    """A data set before it is dealt out to clients."""
+    """A data set before it is partitioned among clients."""
 
     name: str
     # (image, channel, height, width) uint8, or (sequence, time) int64 tokens, or (point, feature) float32

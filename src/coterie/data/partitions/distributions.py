@@ -5,19 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from coterie.data.draws import generator
-from coterie.data.partition.transforms import Pool, cases, oracle, relabel
+from coterie.data.partitions.settings import Partition
+from coterie.data.partitions.transforms import Pool, cases, oracle, relabel
 from coterie.data.sources.source import Source
 from coterie.errors import CoterieError, SettingError, require
+from coterie.prng import numpy_generator
 from coterie.validation import nearest
-
-if TYPE_CHECKING:
-    from coterie.data.partition.settings import Deal
 
 _SHOWN = ("rotate", "relabel", "permute")  # the same images in every distribution
 _DIVIDED = ("case", "groups", "datasets", "oracle")  # images of its own in every distribution
@@ -26,7 +23,7 @@ NAMES = (*_SHOWN, *_DIVIDED, "none")
 
 
 @dataclass(frozen=True)
-class Hidden:
+class Distributions:
     """The images under every distribution; the labels may be others than the source's."""
 
     train: Pool
@@ -35,10 +32,10 @@ class Hidden:
     classes: tuple[str, ...]
     factors: tuple[int, ...] = ()  # how many distributions each of the names made
 
-    def each(self, change: Callable[[Pool], Pool], n: int) -> Hidden:
+    def each(self, change: Callable[[Pool], Pool], n: int) -> Distributions:
         return replace(self, train=change(self.train), test=change(self.test), factors=(*self.factors, n))
 
-    def divide(self, train: Tensor, test: Tensor, n: int) -> Hidden:
+    def divide(self, train: Tensor, test: Tensor, n: int) -> Distributions:
         """By the part of every image of either side."""
         empty = [s for s in range(n) if not ((train == s).any() and (test == s).any())]
         if empty:
@@ -49,62 +46,66 @@ class Hidden:
         return replace(self, train=train_pool, test=test_pool, factors=(*self.factors, n))
 
 
-def hidden(deal: Deal, source: Source, seed: int) -> Hidden:
-    """What the deal's distributions make of a source."""
-    _check_names(deal)
+def distributions_of(settings: Partition, source: Source, seed: int) -> Distributions:
+    """What the settings make of a source."""
+    _check_names(settings)
     train, test = Pool.of(source.x_train, source.y_train), Pool.of(source.x_test, source.y_test)
-    made = Hidden(train, test, source.n_classes, source.classes)
-    number = _number(deal, source)
-    for name in deal.names:
-        made = _MAKERS[name](made, deal, source, number, seed)
+    made = Distributions(train, test, source.n_classes, source.classes)
+    number = _number(settings, source)
+    for name in settings.names:
+        made = _MAKERS[name](made, settings, source, number, seed)
     return made
 
 
-def _check_names(deal: Deal) -> None:
-    for name in deal.names:
+def _check_names(settings: Partition) -> None:
+    for name in settings.names:
         if name not in NAMES:
             allowed = f"allowed is {', '.join(NAMES)}, or a list of them"
             raise SettingError("distributions", f"is {name!r}{nearest(name, NAMES)}; {allowed}")
-    one = len(deal.names) <= 1
-    two = len(deal.names) == 2 and deal.names[0] in _DIVIDED[:3] and deal.names[1] in _SHOWN
+    one = len(settings.names) <= 1
+    two = len(settings.names) == 2 and settings.names[0] in _DIVIDED[:3] and settings.names[1] in _SHOWN
     first, then = ", ".join(_DIVIDED[:3]), ", ".join(_SHOWN)
     allowed = f"one of {', '.join(NAMES)}, or a list of two: first one of {first}, then one of {then}"
-    require(one or two, "distributions", deal.distributions, allowed)
+    require(one or two, "distributions", settings.distributions, allowed)
 
 
-def _number(deal: Deal, source: Source) -> int:
+def _number(settings: Partition, source: Source) -> int:
     """How many distributions the free one of the names makes."""
-    free = [name for name in deal.names if name in _FREE]
-    fixed = {"case": 2, "groups": len(deal.groups or (0, 1)), "datasets": len(source.owners)}
-    others = math.prod(fixed[name] for name in deal.names if name in fixed)
-    if not deal.names or deal.clusters is None:
+    free = [name for name in settings.names if name in _FREE]
+    fixed = {"case": 2, "groups": len(settings.groups or (0, 1)), "datasets": len(source.owners)}
+    others = math.prod(fixed[name] for name in settings.names if name in fixed)
+    if not settings.names or settings.clusters is None:
         return 2
     if not free:
-        require(deal.clusters == others, "clusters", deal.clusters, f"{others}, as many as there are")
+        require(settings.clusters == others, "clusters", settings.clusters, f"{others}, as many as there are")
         return 1
     allowed = f"a multiple of {others}" if others > 1 else "a whole number from 1"
-    require(deal.clusters % others == 0, "clusters", deal.clusters, allowed)
-    return deal.clusters // others
+    require(settings.clusters % others == 0, "clusters", settings.clusters, allowed)
+    return settings.clusters // others
 
 
 # the same images, seen or called otherwise
 
 
-def _rotate(made: Hidden, deal: Deal, source: Source, number: int, seed: int) -> Hidden:
+def _rotate(
+    made: Distributions, settings: Partition, source: Source, number: int, seed: int
+) -> Distributions:
     if made.train.x.ndim != 4:
         raise SettingError(
             "distributions", f"is 'rotate'; allowed is that for images, and {source.name} has none"
         )
-    angles = [s * (90.0 if deal.angle is None else deal.angle) % 360 for s in range(number)]
-    if deal.angle is None:
-        require(number <= 4, "clusters", deal.clusters, "1 to 4 turns by 90 degrees, or another angle")
+    angles = [s * (90.0 if settings.angle is None else settings.angle) % 360 for s in range(number)]
+    if settings.angle is None:
+        require(number <= 4, "clusters", settings.clusters, "1 to 4 turns by 90 degrees, or another angle")
     different = len(set(angles)) == number
-    require(different, "angle", deal.angle, f"an angle of which {number} multiples are different turns")
+    require(different, "angle", settings.angle, f"an angle of which {number} multiples are different turns")
     return made.each(lambda pool: pool.turn(angles), number)
 
 
-def _relabel(made: Hidden, deal: Deal, source: Source, number: int, seed: int) -> Hidden:
-    shift, classes = 4 if deal.shift is None else deal.shift, made.n_classes
+def _relabel(
+    made: Distributions, settings: Partition, source: Source, number: int, seed: int
+) -> Distributions:
+    shift, classes = 4 if settings.shift is None else settings.shift, made.n_classes
     different = len({s * shift % classes for s in range(number)}) == number
     require(
         different, "shift", shift, f"a shift that gives {number} different labelings of {classes} classes"
@@ -116,12 +117,14 @@ def _relabel(made: Hidden, deal: Deal, source: Source, number: int, seed: int) -
     return made.each(lambda pool: pool.label([named(s) for s in range(number)]), number)
 
 
-def _permute(made: Hidden, deal: Deal, source: Source, number: int, seed: int) -> Hidden:
+def _permute(
+    made: Distributions, settings: Partition, source: Source, number: int, seed: int
+) -> Distributions:
     """The first distribution has the source's names; every other draws an order of the classes that none has yet."""
     classes = made.n_classes
     most = math.factorial(min(classes, 12))  # nobody has more clusters than that
-    require(number <= most, "clusters", deal.clusters, f"at most {most} orders of {classes} classes")
-    rng = generator(seed, "permutations")
+    require(number <= most, "clusters", settings.clusters, f"at most {most} orders of {classes} classes")
+    rng = numpy_generator(seed, "permutations")
     orders = [list(range(classes))]
     while len(orders) < number:
         drawn = rng.permutation(classes).tolist()
@@ -132,7 +135,7 @@ def _permute(made: Hidden, deal: Deal, source: Source, number: int, seed: int) -
 # other images
 
 
-def _case(made: Hidden, deal: Deal, source: Source, number: int, seed: int) -> Hidden:
+def _case(made: Distributions, settings: Partition, source: Source, number: int, seed: int) -> Distributions:
     _need_labels(source, "case")
     letter, lower, both = cases(made.classes)
     if not both:
@@ -148,9 +151,11 @@ def _case(made: Hidden, deal: Deal, source: Source, number: int, seed: int) -> H
     return replace(made, train=train, test=test, n_classes=len(both), classes=tuple(both))
 
 
-def _groups(made: Hidden, deal: Deal, source: Source, number: int, seed: int) -> Hidden:
+def _groups(
+    made: Distributions, settings: Partition, source: Source, number: int, seed: int
+) -> Distributions:
     _need_labels(source, "groups")
-    given = deal.groups or tuple(tuple(range(first, made.n_classes, 2)) for first in (0, 1))
+    given = settings.groups or tuple(tuple(range(first, made.n_classes, 2)) for first in (0, 1))
     flat = [label for group in given for label in group]
     once = len(set(flat)) == len(flat) and all(0 <= label < made.n_classes for label in flat)
     require(
@@ -162,7 +167,9 @@ def _groups(made: Hidden, deal: Deal, source: Source, number: int, seed: int) ->
     return made.divide(part[source.y_train], part[source.y_test], len(given))
 
 
-def _datasets(made: Hidden, deal: Deal, source: Source, number: int, seed: int) -> Hidden:
+def _datasets(
+    made: Distributions, settings: Partition, source: Source, number: int, seed: int
+) -> Distributions:
     if "+" not in source.name or source.owner_train is None or source.owner_test is None:
         raise SettingError(
             "distributions",
@@ -171,8 +178,10 @@ def _datasets(made: Hidden, deal: Deal, source: Source, number: int, seed: int) 
     return made.divide(source.owner_train, source.owner_test, len(source.owners))
 
 
-def _oracle(made: Hidden, deal: Deal, source: Source, number: int, seed: int) -> Hidden:
-    drawn = int(generator(seed, "oracle").integers(2**31))
+def _oracle(
+    made: Distributions, settings: Partition, source: Source, number: int, seed: int
+) -> Distributions:
+    drawn = int(numpy_generator(seed, "oracle").integers(2**31))
     return made.divide(*oracle(source.x_train, source.x_test, number, drawn), number)
 
 
@@ -184,7 +193,7 @@ def _need_labels(source: Source, what: str) -> None:
         )
 
 
-Maker = Callable[[Hidden, "Deal", Source, int, int], Hidden]
+Maker = Callable[[Distributions, Partition, Source, int, int], Distributions]
 _MAKERS: dict[str, Maker] = {
     "rotate": _rotate,
     "relabel": _relabel,

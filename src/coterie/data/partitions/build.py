@@ -1,89 +1,95 @@
-"""Dealing out: from settings and images to every client's points."""
+"""Partitioning: from a source and settings to every client's points."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from coterie.data.draws import generator
 from coterie.data.federation import Federation, Points
-from coterie.data.partition import assign
-from coterie.data.partition.by_class import by_class
-from coterie.data.partition.by_mixture import by_mixture
-from coterie.data.partition.by_owner import by_owner
-from coterie.data.partition.distributions import Hidden
-from coterie.data.partition.sizes import Side
-from coterie.data.partition.transforms import Pool
+from coterie.data.partitions import assign
+from coterie.data.partitions.by_class import by_class
+from coterie.data.partitions.by_mixture import by_mixture
+from coterie.data.partitions.by_owner import by_owner
+from coterie.data.partitions.distributions import Distributions, distributions_of
+from coterie.data.partitions.settings import Partition
+from coterie.data.partitions.sizes import Side
+from coterie.data.partitions.transforms import Pool
 from coterie.data.sources.source import Source
 from coterie.errors import SettingError
-
-if TYPE_CHECKING:
-    from coterie.data.partition.settings import Deal
+from coterie.prng import numpy_generator
 
 _CLIENTS = 100
 _SIDES = ("training images", "test images")
 
 
-def dealt(deal: Deal, source: Source, hidden: Hidden, seed: int) -> Federation:
-    """A federation as the settings say."""
-    _check_kinds(deal, source, hidden)
-    rngs = [generator(seed, side) for side in _SIDES]
+def partition(source: Source, seed: int = 0, **settings: Any) -> Federation:
+    """A source partitioned among clients; the settings are those of `Partition`."""
+    return partitioned(source, Partition(**settings), seed)
+
+
+def partitioned(source: Source, settings: Partition, seed: int = 0) -> Federation:
+    """The same, with settings that are checked already."""
+    distributions = distributions_of(settings, source, seed)
+    _check_kinds(settings, source, distributions)
+    rngs = [numpy_generator(seed, side) for side in _SIDES]
     ids: tuple[str, ...]
-    if deal.by_owner:
-        ids, sides = by_owner(deal, source, hidden, rngs, seed)
+    if settings.by_owner:
+        ids, sides = by_owner(settings, source, distributions, rngs, seed)
     else:
-        clients = _clients(deal, hidden)
+        clients = _clients(settings, distributions)
         ids = tuple(map(str, range(clients)))
-        make = by_class if deal.by_class else by_mixture
-        sides = make(deal, hidden, clients, rngs, seed)
+        make = by_class if settings.by_class else by_mixture
+        sides = make(settings, distributions, clients, rngs, seed)
     for which, side in enumerate(sides):
-        _check_some(deal, side, ids, which)
-        if not deal.by_owner:
-            _check_stock(deal, side, which)
-    points = [_points(deal, side, rng) for side, rng in zip(sides, rngs, strict=False)]
+        _check_some(side, ids, which)
+        if not settings.by_owner:
+            _check_stock(settings, side, which)
+    points = [_points(settings, side, rng) for side, rng in zip(sides, rngs, strict=False)]
     text = source.y_train.ndim > 1
     return Federation(
         ids=ids,
         train=points[0],
         test=points[1] if len(points) > 1 else None,
         task="next-character" if text else "classification",
-        n_outputs=hidden.n_classes,
-        names=hidden.classes,
-        distributions=_of_clusters(deal, points) if deal.clustered else _of_distributions(hidden.test),
+        n_outputs=distributions.n_classes,
+        names=distributions.classes,
+        distributions=_of_clusters(settings, points)
+        if settings.clustered
+        else _of_distributions(distributions.test),
         normalise=source.normalise,
-        augment=deal.augment,
+        augment=settings.augment,
     )
 
 
-def _clients(deal: Deal, hidden: Hidden) -> int:
-    if deal.clients is None and deal.m0 is not None and deal.per_client is not None:
-        return max(1, deal.m0 * len(hidden.train.parts) // deal.per_client)
-    return _CLIENTS if deal.clients is None else deal.clients
+def _clients(settings: Partition, distributions: Distributions) -> int:
+    if settings.clients is None and settings.m0 is not None and settings.per_client is not None:
+        return max(1, settings.m0 * len(distributions.train.parts) // settings.per_client)
+    return _CLIENTS if settings.clients is None else settings.clients
 
 
-def _check_kinds(deal: Deal, source: Source, hidden: Hidden) -> None:
+def _check_kinds(settings: Partition, source: Source, distributions: Distributions) -> None:
     """Refuse ways of cutting up that this source, or its distributions, cannot have."""
-    divided = max(hidden.train.parts) > 0
+    divided = max(distributions.train.parts) > 0
     for key in ("alpha", "classes", "by_owner"):
-        if not getattr(deal, key):
+        if not getattr(settings, key):
             continue
         allowed = "is {!r}; allowed is {} with distributions that show the same images: rotate, relabel, permute, none"
-        if divided or (deal.clustered and deal.names):
+        if divided or (settings.clustered and settings.names):
             which = allowed if divided else "is {!r}; allowed is {} of two values without distributions"
-            raise SettingError(key, which.format(getattr(deal, key), key))
+            raise SettingError(key, which.format(getattr(settings, key), key))
         if key != "by_owner" and source.y_train.ndim > 1:
             raise SettingError(
-                key, f"is {getattr(deal, key)!r}; allowed is none for texts, which have no classes"
+                key, f"is {getattr(settings, key)!r}; allowed is none for texts, which have no classes"
             )
 
 
-def _points(deal: Deal, side: Side, rng: np.random.Generator) -> Points:
+def _points(settings: Partition, side: Side, rng: np.random.Generator) -> Points:
     """An image for every point, shown and called as its distribution says."""
-    image = assign.draw(deal.draw, side.cell, side.offset, side.stocks, side.pool.y[0], rng)
+    image = assign.draw(settings.draw, side.cell, side.offset, side.stocks, side.pool.y[0], rng)
     shown = side.component if len(side.pool.parts) > 1 else torch.zeros_like(side.component)
     at, y = torch.empty_like(image), side.pool.y[0].new_empty((len(image), *side.pool.y[0].shape[1:]))
     for s in range(len(side.pool.parts)):
@@ -92,7 +98,7 @@ def _points(deal: Deal, side: Side, rng: np.random.Generator) -> Points:
     return Points(side.pool.x, at, y, side.offset, side.component)
 
 
-def _check_some(deal: Deal, side: Side, ids: Sequence[str], which: int) -> None:
+def _check_some(side: Side, ids: Sequence[str], which: int) -> None:
     """Every client has something to train on and to be tested on."""
     empty = (side.offset.diff() == 0).nonzero().flatten()
     if len(empty):
@@ -103,26 +109,26 @@ def _check_some(deal: Deal, side: Side, ids: Sequence[str], which: int) -> None:
         )
 
 
-def _check_stock(deal: Deal, side: Side, which: int) -> None:
+def _check_stock(settings: Partition, side: Side, which: int) -> None:
     """Refuse to give more images than there are."""
     key, kind = ("train_points", "training") if which == 0 else ("test_points", "test")
     stock = torch.tensor([len(images) for images in side.stocks])
     owner = torch.arange(len(side.offset) - 1).repeat_interleave(side.offset.diff())
     asked = side.cell.bincount(minlength=len(stock))
-    if deal.draw == "shared":
+    if settings.draw == "shared":
         each = (owner * len(stock) + side.cell).bincount(minlength=(int(owner.max()) + 1) * len(stock))
         asked = each.view(-1, len(stock)).amax(0)
-    elif deal.draw == "replace":
+    elif settings.draw == "replace":
         asked = asked.clamp(max=1)
     short = (asked > stock).nonzero().flatten()
     if len(short):
         cell = int(short[0])
-        what = f"class {cell} of the {kind} images" if deal.by_class else f"the {kind} images"
+        what = f"class {cell} of the {kind} images" if settings.by_class else f"the {kind} images"
         allowed = f"at most the {int(stock[cell])} that there are"
-        hint = "; draw = 'shared' lets several clients have an image" if deal.draw == "once" else ""
+        hint = "; draw = 'shared' lets several clients have an image" if settings.draw == "once" else ""
         raise SettingError(
             key,
-            f"is {getattr(deal, key)!r}, which asks for {int(asked[cell])} of {what}; allowed is {allowed}{hint}",
+            f"is {getattr(settings, key)!r}, which asks for {int(asked[cell])} of {what}; allowed is {allowed}{hint}",
         )
 
 
@@ -134,13 +140,13 @@ def _of_distributions(pool: Pool) -> Points:
     return Points(pool.x, at, y, _offset([len(image) for image in images]))
 
 
-def _of_clusters(deal: Deal, sides: Sequence[Points]) -> Points | None:
+def _of_clusters(settings: Partition, sides: Sequence[Points]) -> Points | None:
     """The test points of each cluster's clients."""
     if len(sides) == 1 or sides[1].component is None:
         return None
     test = sides[1]
     order = sides[1].component.argsort(stable=True)
-    sizes = sides[1].component.bincount(minlength=deal.clusters or 1)
+    sizes = sides[1].component.bincount(minlength=settings.clusters or 1)
     return Points(test.x, test.at[order], test.y[order], _offset(sizes.tolist()))
 
 

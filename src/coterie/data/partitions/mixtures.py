@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from coterie.data.draws import generator
 from coterie.errors import SettingError, require
+from coterie.prng import numpy_generator
 
 _RATIO = re.compile(r"(\d+(?:\.\d+)?):(\d+(?:\.\d+)?)")
 ALLOWED = (
@@ -20,45 +20,45 @@ ALLOWED = (
 _UNIFORM = (0.1, 0.9)  # FedSPD, section 6
 
 
-def mixtures(pattern: str, clients: int, distributions: int, seed: int = 0) -> Tensor:
+def mixtures(kind: str, clients: int, distributions: int, seed: int = 0) -> Tensor:
     """(client, distribution): the share of each distribution in each client's data, float64."""
     require(clients >= 1, "clients", clients, "a whole number from 1")
     require(distributions >= 1, "the number of distributions", distributions, "a whole number from 1")
-    if pattern == "pure":
+    if kind == "pure":
         return torch.eye(distributions, dtype=torch.float64)[torch.arange(clients) % distributions]
-    if pattern == "random":
+    if kind == "random":
         return _random(clients, distributions, seed)
-    if pattern == "iid":
+    if kind == "iid":
         return torch.full((clients, distributions), 1 / distributions, dtype=torch.float64)
-    if pattern == "linear":
+    if kind == "linear":
         first = (torch.arange(clients, dtype=torch.float64) + 0.5) / clients
-    elif pattern == "uniform":
-        first = torch.from_numpy(generator(seed, "mixtures").uniform(*_UNIFORM, clients))
-    elif ratio := _RATIO.fullmatch(pattern):
-        first = _halves(pattern, float(ratio[1]), float(ratio[2]), clients)
+    elif kind == "uniform":
+        first = torch.from_numpy(numpy_generator(seed, "mixtures").uniform(*_UNIFORM, clients))
+    elif ratio := _RATIO.fullmatch(kind):
+        first = _halves(kind, float(ratio[1]), float(ratio[2]), clients)
     else:
-        raise SettingError("pattern", f"is {pattern!r}; allowed is {ALLOWED}")
+        raise SettingError("mixture", f"is {kind!r}; allowed is {ALLOWED}")
     if distributions != 2:
         raise SettingError(
-            "pattern",
-            f"is {pattern!r}, which mixes 2 distributions, not {distributions}; 'random', 'iid' and 'pure' mix any",
+            "mixture",
+            f"is {kind!r}, which mixes 2 distributions, not {distributions}; 'random', 'iid' and 'pure' mix any",
         )
     return torch.stack([first, 1 - first], dim=1)
 
 
-def mixes_two(pattern: str) -> bool:
-    return pattern in ("linear", "uniform") or _RATIO.fullmatch(pattern) is not None
+def mixes_two(kind: str) -> bool:
+    return kind in ("linear", "uniform") or _RATIO.fullmatch(kind) is not None
 
 
-def _halves(pattern: str, a: float, b: float, clients: int) -> Tensor:
-    require(math.isclose(a + b, 100), "pattern", pattern, "two shares that add up to 100")
+def _halves(kind: str, a: float, b: float, clients: int) -> Tensor:
+    require(math.isclose(a + b, 100), "mixture", kind, "two shares that add up to 100")
     in_first_half = torch.arange(clients) * 2 < clients
     return torch.tensor([b / 100, a / 100], dtype=torch.float64)[in_first_half.long()]
 
 
 def _random(clients: int, distributions: int, seed: int) -> Tensor:
     """Every client divides [0, 1] at points drawn uniformly."""
-    cuts = np.sort(generator(seed, "mixtures").random((clients, distributions - 1)), axis=1)
+    cuts = np.sort(numpy_generator(seed, "mixtures").random((clients, distributions - 1)), axis=1)
     return torch.from_numpy(np.diff(cuts, axis=1, prepend=0.0, append=1.0))
 
 
@@ -72,7 +72,9 @@ def structured(clients: int, distributions: int, per_client: int, m0: int | None
     allowed = f"1 to {distributions}, the number of distributions"
     require(1 <= per_client <= distributions, "per_client", per_client, allowed)
     if m0 is None:
-        return few(clients, distributions, per_client, generator(seed, "mixtures")).double() / per_client
+        return (
+            few(clients, distributions, per_client, numpy_generator(seed, "mixtures")).double() / per_client
+        )
     whole = distributions % per_client == 0
     divisor = f"a number that divides {distributions}, the number of distributions, when m0 is given"
     require(whole, "per_client", per_client, divisor)

@@ -1,28 +1,22 @@
-"""A source dealt out to clients: hidden distributions, who has how much of each, and which images."""
+"""How a source is partitioned among clients: its distributions, who has how much of each, and which images."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
-from coterie.data.federation import Federation
-from coterie.data.partition.assign import Count, Draw, Number
-from coterie.data.partition.build import dealt
-from coterie.data.partition.distributions import hidden
-from coterie.data.sources.source import Source
 from coterie.errors import SettingError, require
 from coterie.validation import Checked
 
-
-def deal(source: Source, seed: int = 0, **settings: Any) -> Federation:
-    """A source dealt out to clients; the settings are those of `Deal`."""
-    return Deal(**settings).of(source, seed)
+Draw = Literal["once", "shared", "replace"]
+Number = float | tuple[float, float]
+Count = int | tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Deal(Checked):
-    """How a source is dealt out; nobody trains on an image that anybody is tested on."""
+class Partition(Checked):
+    """How a source is partitioned among clients; nobody trains on an image that anybody is tested on."""
 
     clients: int | None = None  # none: 100, or every owner
     distributions: str | tuple[str, ...] = "none"  # what makes them: one way, or two that multiply
@@ -30,7 +24,7 @@ class Deal(Checked):
     angle: float | None = None  # rotate: distribution s is turned by s times this; none: 90 degrees
     shift: int | None = None  # relabel: distribution s calls class y by the name of y + s * shift; none: 4
     groups: tuple[tuple[int, ...], ...] | None = None  # groups: classes of each; none: even, odd
-    pattern: str = "pure"  # how much of each distribution a client has
+    mixture: str = "pure"  # how much of each distribution a client has
     per_client: int | None = None  # structured: how many distributions a client has, k' of k-FED
     m0: int | None = None  # structured: how many clients have the same ones; none: they are drawn
     alpha: Number | None = None  # Dirichlet over classes: of clients, or [of clusters, of clients in one]
@@ -49,10 +43,6 @@ class Deal(Checked):
             object.__setattr__(self, key, _frozen(value))
         self._check_numbers()
         self._check_together()
-
-    def of(self, source: Source, seed: int = 0) -> Federation:
-        """The source, dealt out."""
-        return dealt(self, source, hidden(self, source, seed), seed)
 
     def _check_numbers(self) -> None:
         whole = "a whole number from 1"
@@ -84,17 +74,17 @@ class Deal(Checked):
             _refuse(self, key, "by_owner", "neither: an owner has what it has")
         for key, name in (("angle", "rotate"), ("shift", "relabel"), ("groups", "groups")):
             _needs(self, key, name in self.names, f"distributions = {name!r}")
-        in_sets = self.pattern == "structured"
-        _needs(self, "per_client", in_sets, "pattern = 'structured'")
-        _needs(self, "m0", in_sets, "pattern = 'structured'")
+        in_sets = self.mixture == "structured"
+        _needs(self, "per_client", in_sets, "mixture = 'structured'")
+        _needs(self, "m0", in_sets, "mixture = 'structured'")
         said = not in_sets or self.per_client is not None
-        require(said, "per_client", None, "how many distributions a client has, for the pattern 'structured'")
+        require(said, "per_client", None, "how many distributions a client has, for the mixture 'structured'")
         made = bool(self.names) or self.clustered
         _needs(self, "clusters", made, "distributions, or beside alpha or classes with two values")
-        if self.clustered and self.pattern != "pure":
+        if self.clustered and self.mixture != "pure":
             pair = "alpha" if self.alpha is not None else "classes"
             raise SettingError(
-                "pattern", f"is {self.pattern!r}; allowed is 'pure' beside {pair} with two values"
+                "mixture", f"is {self.mixture!r}; allowed is 'pure' beside {pair} with two values"
             )
 
     @property
@@ -123,13 +113,13 @@ def _pair(value: Any) -> tuple[Any, ...]:
     return value if isinstance(value, tuple) else () if value is None else (value,)
 
 
-def _refuse(deal: Deal, one: str, other: str, allowed: str) -> None:
-    a, b = getattr(deal, one), getattr(deal, other)
+def _refuse(settings: Partition, one: str, other: str, allowed: str) -> None:
+    a, b = getattr(settings, one), getattr(settings, other)
     if a not in (None, False) and b not in (None, False):
         raise SettingError(one, f"is {a!r} and {other} is {b!r}; allowed is {allowed}")
 
 
-def _needs(deal: Deal, key: str, given: bool, what: str) -> None:
-    value = getattr(deal, key)
+def _needs(settings: Partition, key: str, given: bool, what: str) -> None:
+    value = getattr(settings, key)
     if value is not None and not given:
         raise SettingError(key, f"is {value!r}, which nothing looks at; allowed is {key} beside {what}")

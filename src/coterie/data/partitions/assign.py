@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from coterie.data.partition.mixtures import counts, few
+from coterie.data.partitions.mixtures import counts, few
+from coterie.data.partitions.settings import Count, Draw, Number
 from coterie.errors import require
-
-Draw = Literal["once", "shared", "replace"]
-Number = float | tuple[float, float]
-Count = int | tuple[int, int]
 
 
 def weights(
