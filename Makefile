@@ -25,19 +25,19 @@ test-slow: $(VENV)/.installed
 	@echo "pytest, the slow part ..." && $(BIN)/pytest -n 2 -m slow
 
 # Other simulators, each in a virtual environment of its own; one that cannot be installed is skipped.
-RIVALS := flower pfl fedjax
+BASELINES := flower pfl fedjax
 flower_needs = torch==$(TORCH) numpy 'flwr[simulation]==1.41.*'
 pfl_needs = torch==$(TORCH) pfl
 fedjax_needs = fedjax 'jax<0.5' 'jaxlib<0.5'  # what it calls was taken out of jax since
 
-$(RIVALS:%=.bench/%.tried): | $(VENV)/.installed
+$(BASELINES:%=.bench/%.tried): | $(VENV)/.installed
 	@echo "Setting up $(@:.tried=) (once) ..." && mkdir -p .bench
 	@(python3 -m venv $(@:.tried=) && $(@:.tried=)/bin/pip install --quiet --disable-pip-version-check \
 		$($(@:.bench/%.tried=%)_needs)) > $(@:tried=log) 2>&1 \
 		|| echo "$(@:.tried=) could not be installed (see $(@:tried=log)) and is skipped"
 	@touch $@
 
-bench: $(VENV)/.installed $(RIVALS:%=.bench/%.tried)
+bench: $(VENV)/.installed $(BASELINES:%=.bench/%.tried)
 	@COTERIE_BENCH_FLOWER=.bench/flower/bin/python COTERIE_BENCH_PFL=.bench/pfl/bin/python \
 		COTERIE_BENCH_FEDJAX=.bench/fedjax/bin/python \
 		$(BIN)/coterie bench --repeats $(REPEATS) --out .bench/speed.json

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from report import provenance, write
 from torch import Tensor, nn
 
 from coterie import FedAvg, Federation, FedProx, FedSPD, Stage, Stages, Training
 from coterie.backends.simulation import Simulation
+from coterie.bench.provenance import provenance
+from coterie.bench.results import write
 from coterie.data import digits
 
 

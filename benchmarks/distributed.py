@@ -12,12 +12,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from kfed import cost
-from report import play_seeds
 from sklearn.cluster import KMeans
 from sklearn.datasets import load_digits
 
 from coterie import KFed
+from coterie.bench.results import run_seeds
 from coterie.clustering.distributed_kmeans import distributed_kmeans
 
 K, DEVICES, INITIALISATIONS = (
@@ -29,6 +28,11 @@ NUMBER = 8  # bytes of a number
 
 Floats = npt.NDArray[np.float64]
 Whole = npt.NDArray[np.int64]
+
+
+def cost(x: Floats, labels: Whole) -> float:
+    """φ, eq. (1)."""
+    return sum(float(((x[labels == r] - x[labels == r].mean(axis=0)) ** 2).sum()) for r in np.unique(labels))
 
 
 def structured(labels: Whole, each: int, seed: int) -> list[Whole]:
@@ -107,4 +111,4 @@ def played(seed: int) -> Iterator[dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    play_seeds(__doc__, 10, played, table)
+    run_seeds(__doc__, 10, played, table)

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from report import provenance
 from torch import nn
 
 from coterie import ALGORITHMS, Federation, Graph, Server, Stage, Stages, Training
 from coterie.backends.evaluation import Result
 from coterie.backends.simulation import Simulation
+from coterie.bench.provenance import provenance
 from coterie.data import digits, from_arrays, regressions
 
 

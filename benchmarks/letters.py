@@ -1,7 +1,7 @@
 """A whole FedSoft run with the paper's settings for letters, timed: `python benchmarks/letters.py --out FILE`
 
 100 clients of 100 to 200 pictures, 1.67 million parameters, Adam, batch 5, 5 epochs, 60 draws a cluster, 200 rounds,
-with evaluation and meters. The pictures are drawn (26 noisy shapes, upside down in the second distribution), for the
+with evaluation and metrics. The pictures are drawn (26 noisy shapes, upside down in the second distribution), for the
 letters themselves are not at hand: what is timed does not depend on them, and the accuracy shows that it has learned.
 """
 
@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from report import provenance, write
 from torch import Tensor
 
 import coterie
 from coterie import Federation, FedSoft, Training
+from coterie.bench.provenance import provenance
+from coterie.bench.results import write
 from coterie.data.federation import Points
 from coterie.models import build
 
@@ -57,11 +58,11 @@ def main() -> None:
         build("fedsoft_letters", (1, 28, 28), 26), data, algorithm, rounds=asked.rounds, training=training
     )
     seconds = time.perf_counter() - began
-    looking = sum(record["seconds_evaluating"] for record in run.records)
+    evaluating = sum(record["seconds_evaluating"] for record in run.records)
     found: dict[str, Any] = {
         "rounds": asked.rounds,
         "seconds": round(seconds, 1),
-        "seconds_evaluating": round(looking, 1),
+        "seconds_evaluating": round(evaluating, 1),
         "seconds_of_the_first_round": run.records[0]["seconds"],
         "personal": run.summary["personal"],
         "importance_error": run.records[-1].get("importance_error"),

@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from report import provenance
 
 from coterie import FedAvg, Federation, Stage, Stages, Training
 from coterie.backends.simulation import Simulation
+from coterie.bench.provenance import provenance
 from coterie.cli.malloc import give_back
 from coterie.data import Source, named, partition
 from coterie.data.sources.catalogue import KNOWN, data_folder

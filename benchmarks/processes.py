@@ -1,10 +1,11 @@
 """What do two processes gain over one? `torchrun --standalone --nproc-per-node 2 benchmarks/processes.py --out FILE`
 
-The same run in one process and dealt out among all of them, with one thread in each; with `--threads` also in one
-process that has as many threads. They take turns, round by round, while the others wait, so that a busy machine is busy
-for all. What counts is the ratio. On a machine that others use too, the ratio of wall times says little: two processes
-get less of each core than one of its core. So processor time is given beside it, that of the process that has most: the
-ratio that cores of one's own would give, but for the time that messages take. All must come to the same centers.
+The same run in one process and split among all of them, with one thread in each; with `--threads` also in one
+process that has as many threads. They run interleaved, round by round, while the other processes wait, so that a busy
+machine is busy for all. What counts is the ratio. On a machine that others use too, the ratio of wall times says
+little: two processes get less of each core than one of its core. So processor time is given beside it, that of the
+process that has most: the ratio that cores of one's own would give, but for the time that messages take. All must come
+to the same centers.
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ from statistics import median
 from typing import Any
 
 import torch
-from report import provenance, write
 
 from coterie import IFCA, FedAvg, Federation, FedSPD, Graph, Server, Stage, Stages, Training, WeCFL
 from coterie.backends.processes import ALONE, here, wait_for_all
 from coterie.backends.simulation import Simulation
+from coterie.bench.provenance import provenance
+from coterie.bench.results import write
 from coterie.data.federation import Points
 from coterie.models import build
 
@@ -64,7 +66,7 @@ def compared(name: str, repeats: int, with_threads: bool, device: torch.device) 
     runs = {way: Simulation(maker, data, stages, device=device, group=of) for way, (of, _) in ways.items()}
     seconds: dict[str, list[float]] = {way: [] for way in ways}
     busy: dict[str, list[float]] = {way: [] for way in ways}
-    for turn in range(repeats + 1):
+    for repeat in range(repeats + 1):
         for way, (of, threads) in ways.items():
             torch.set_num_threads(threads)
             group.all(lambda: None)  # all are here, and nobody works
@@ -75,7 +77,7 @@ def compared(name: str, repeats: int, with_threads: bool, device: torch.device) 
                 torch.cuda.synchronize()
             own = time.process_time() - worked
             most = max(group.all(lambda: own))  # noqa: B023
-            if turn:  # the first is to warm up
+            if repeat:  # the first is to warm up
                 seconds[way].append(time.perf_counter() - began)
                 busy[way].append(most)
     centers = runs["one process"].state.centers
@@ -92,7 +94,7 @@ def compared(name: str, repeats: int, with_threads: bool, device: torch.device) 
 
 
 def _ratio(alone: list[float], other: list[float]) -> float:
-    """The median over turns."""
+    """The median over rounds."""
     return round(median(a / b for a, b in zip(alone, other, strict=True)), 2)
 
 

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from report import provenance, write
 from torch import Tensor
 
+from coterie.bench.provenance import provenance
+from coterie.bench.results import write
 from coterie.engine.compile.cuda_graph import record
 from coterie.engine.compile.kernels import products
 
@@ -47,16 +48,16 @@ def microseconds(work: Callable[[], Any], repeats: int = 20) -> float:
     return (time.perf_counter() - began) / repeats * 1e6
 
 
-def matrices(lanes: int, rows: int, columns: int, along: bool) -> Tensor:
-    shape = (lanes, rows, columns) if along else (lanes, columns, rows)
+def matrices(clients: int, rows: int, columns: int, along: bool) -> Tensor:
+    shape = (clients, rows, columns) if along else (clients, columns, rows)
     values = torch.randn(shape, device="cuda")
     return values if along else values.mT
 
 
-def measured(lanes: int, shape: tuple[int, int, int, bool, bool]) -> dict[str, float]:
+def measured(clients: int, shape: tuple[int, int, int, bool, bool]) -> dict[str, float]:
     rows, columns, inner, left_along, right_along = shape
-    left = matrices(lanes, rows, inner, left_along)
-    right = matrices(lanes, inner, columns, not right_along)
+    left = matrices(clients, rows, inner, left_along)
+    right = matrices(clients, inner, columns, not right_along)
     exact = left.double() @ right.double()
     found = {}
     for name, multiply in (("cublas", torch.bmm), ("ours", products)):
@@ -74,9 +75,9 @@ def main() -> None:
     torch.backends.cuda.matmul.allow_tf32 = False
     found: dict[str, Any] = {}
     for name, shape in SHAPES.items():
-        for lanes in (100, 1000):
-            found[f"{name}, {lanes} clients"] = row = measured(lanes, shape)
-            print(name, lanes, row, flush=True)
+        for clients in (100, 1000):
+            found[f"{name}, {clients} clients"] = row = measured(clients, shape)
+            print(name, clients, row, flush=True)
     assert all(row["error_ours"] < 1e-6 for row in found.values()), "that is not fp32"
     if out:
         write(out, {"provenance": provenance(), "products": found})

@@ -1,8 +1,8 @@
 """Time and memory of a round by the number of clients: `python benchmarks/scale.py --out FILE`.
 
-Every run is whole (journal, meters, evaluation, checkpoint, results) and in a process of its own, told that it has
-8 GiB of memory. Started again, it goes on where it was. `--plot FILE` draws what is in the
-result file. `--device cuda --cases cnn` is for a GPU.
+Every run is whole (records, metrics, evaluation, checkpoint, results) and in a process of its own, which is given
+8 GiB of memory. Started again, it goes on where it was. `--plot FILE` draws the result file. For a GPU:
+`--device cuda --cases cnn`.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from statistics import median
 from typing import Any
 
 import torch
-from report import provenance, write
 
 import coterie
 from coterie import IFCA, FedAvg, Federation, FedSoft, FedSPD, Graph, Participation, Server, Training
+from coterie.bench.provenance import provenance
+from coterie.bench.results import write
 from coterie.cli.malloc import give_back
 from coterie.data import regressions
 from coterie.data.federation import Points
@@ -127,17 +128,17 @@ def measure(case: str, algorithm: str, place: str, part: float, clients: int, de
 def shares(records: list[dict[str, Any]], clients: int, every: int) -> dict[str, float]:
     """Medians without the first rounds and the last evaluation, which keeps the models too.
 
-    The first round draws the graph; without the second as many are left in which FedSoft asks for shares as others. Of
-    more than 1000 MLPs there is one evaluation beside the last.
+    The first round draws the graph; without the second as many are left in which FedSoft asks for importance as
+    others. Of more than 1000 MLPs there is one evaluation beside the last.
     """
     training = median(r["seconds"] - r["seconds_evaluating"] for r in records[2:])
-    meters = median(r["seconds_evaluating"] for r in records[2:] if (r["round"] + 1) % every)
+    metrics = median(r["seconds_evaluating"] for r in records[2:] if (r["round"] + 1) % every)
     evaluation = median(r["seconds_evaluating"] for r in records[every - 1 : -1 : every])
     rounds = rounds_between(clients, int(median(r["sent"] for r in records)))
-    looking = ((rounds - 1) * meters + evaluation) / rounds
+    looking = ((rounds - 1) * metrics + evaluation) / rounds
     return {
         "seconds_round": round(training, 4),
-        "seconds_meters": round(meters, 4),
+        "seconds_meters": round(metrics, 4),
         "seconds_evaluation": round(evaluation, 4),
         "rounds_between_evaluations": rounds,
         "looking_over_round": round(looking / training, 3),

@@ -27,8 +27,8 @@ def main() -> int:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--threads", type=int, default=command.default_threads())
     parser.add_argument("--tf32", action="store_true")
-    parser.add_argument("--python", action="append", default=[], metavar="RIVAL=PATH")
-    parser.add_argument("--player", action="append", default=[], metavar="NAME")
+    parser.add_argument("--python", action="append", default=[], metavar="NAME=PATH")
+    parser.add_argument("--baseline", action="append", default=[], metavar="NAME")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--list", action="store_true")
     asked = parser.parse_args()
@@ -37,7 +37,7 @@ def main() -> int:
             command.show_list(asked.device)
         else:
             conditions = Conditions(asked.device, asked.threads, asked.tf32)
-            command.bench(asked.only, conditions, asked.repeats, asked.python, asked.out, asked.player)
+            command.bench(asked.only, conditions, asked.repeats, asked.python, asked.out, asked.baseline)
     except CoterieError as problem:
         print(f"speed.py: {problem}", file=sys.stderr)
         return 130 if isinstance(problem, Interrupted) else 2

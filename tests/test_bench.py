@@ -15,35 +15,35 @@ import pytest
 
 from coterie.bench import command, session
 from coterie.bench.process_tree import MARK, PROC, end, members, peak_memory
-from coterie.bench.processes import Played, take_turns
-from coterie.bench.registry import ENTRANTS, Entrant, entrants, pythons
-from coterie.bench.roofline import Ceilings, bytes_of_step, floor, flops_of_step
+from coterie.bench.processes import Measured, run_interleaved
+from coterie.bench.registry import BASELINES, Baseline, baselines_for, pythons
+from coterie.bench.roofline import Ceilings, bytes_of_step, flops_of_step, least_seconds
 from coterie.bench.table import markdown
-from coterie.bench.task import Conditions, Job, Score
+from coterie.bench.task import Conditions, Score, Task
 from coterie.bench.workloads import WORKLOADS, Workload
 from coterie.cli.main import main
 from coterie.errors import CoterieError, Interrupted
 
 TINY = Workload("tiny", "fedavg", "mlp", (5,), 3, 4, 20, 1, tolerance=0.2)
 CLUSTERED = replace(TINY, clients=8, clusters=2, share=0.8, tolerance=0.1)
-START = Score(2.0, 0.1)
+INITIAL = Score(2.0, 0.1)
 
 
-def entrant(name: str, algorithm: str = "fedavg") -> Entrant:
-    return next(e for e in ENTRANTS if e.name == name and algorithm in e.plays)
+def named(name: str, algorithm: str = "fedavg") -> Baseline:
+    return next(b for b in BASELINES if b.name == name and algorithm in b.algorithms)
 
 
-def played_by(work: Workload, names: list[str], folder: Path, *others: Entrant) -> dict[str, Any]:
-    played: dict[str, Played] = {}
-    job = Job(work, folder / "job", Conditions())
-    entered = [*(entrant(name, work.algorithm) for name in names), *others]
-    take_turns(job, entered, {"nowhere": str(folder / "python")}, 2, lambda _: None, played)
-    return session.rows(work, job.start, played)
+def measured_rows(work: Workload, names: list[str], folder: Path, *others: Baseline) -> dict[str, Any]:
+    measured: dict[str, Measured] = {}
+    task = Task(work, folder / "task", Conditions())
+    selected = [*(named(name, work.algorithm) for name in names), *others]
+    run_interleaved(task, selected, {"nowhere": str(folder / "python")}, 2, lambda _: None, measured)
+    return session.rows(work, task.initial, measured)
 
 
-def test_players_take_turns_and_who_is_absent_is_skipped_with_the_reason(tmp_path: Path) -> None:
-    absent = Entrant("absent", "absent"), Entrant("nowhere", "flower", rival="nowhere")
-    rows = played_by(TINY, ["usual loop", "coterie"], tmp_path, *absent)
+def test_baselines_run_interleaved_and_an_absent_one_is_skipped_with_the_reason(tmp_path: Path) -> None:
+    absent = Baseline("absent", "absent"), Baseline("nowhere", "flower", simulator="nowhere")
+    rows = measured_rows(TINY, ["usual loop", "coterie"], tmp_path, *absent)
     assert rows["absent"] == {"skipped": "adapters.absent is not installed"}
     assert rows["nowhere"] == {"skipped": f"{tmp_path / 'python'} cannot be run: No such file or directory"}
     for name in ("usual loop", "coterie"):
@@ -59,7 +59,7 @@ def test_players_take_turns_and_who_is_absent_is_skipped_with_the_reason(tmp_pat
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["lean loop", "lean loop, processes"])
 def test_other_loops_learn_what_the_usual_one_does(name: str, tmp_path: Path) -> None:
-    assert played_by(TINY, ["usual loop", name], tmp_path)[name]["differs"] == ""
+    assert measured_rows(TINY, ["usual loop", name], tmp_path)[name]["differs"] == ""
 
 
 @pytest.mark.slow
@@ -73,7 +73,7 @@ def test_other_loops_learn_what_the_usual_one_does(name: str, tmp_path: Path) ->
     ids=lambda work: work.algorithm,
 )
 def test_plain_loops_of_clustered_algorithms_learn_what_coterie_does(work: Workload, tmp_path: Path) -> None:
-    rows = played_by(work, ["usual loop", "coterie"], tmp_path)
+    rows = measured_rows(work, ["usual loop", "coterie"], tmp_path)
     assert rows["coterie"]["differs"] == ""
     assert rows["usual loop"]["client_steps_per_second"] > 0
 
@@ -81,18 +81,18 @@ def test_plain_loops_of_clustered_algorithms_learn_what_coterie_does(work: Workl
 @pytest.mark.slow
 def test_k_fed_is_compared_by_accuracy(tmp_path: Path) -> None:
     work = replace(WORKLOADS["kfed"], clients=4, points=40, clusters=4, shape=(5,))
-    rows = played_by(work, ["pooled k-means", "coterie"], tmp_path)
+    rows = measured_rows(work, ["pooled k-means", "coterie"], tmp_path)
     assert rows["coterie"]["differs"] == ""
     assert rows["coterie"]["accuracy"] == 1.0
 
 
-def scored(loss: float | None, accuracy: float | None = 0.5, seconds: float = 1.0) -> Played:
-    return Played([seconds, seconds], memory=10**6, start_up=3.0, score=Score(loss, accuracy))
+def scored(loss: float | None, accuracy: float | None = 0.5, seconds: float = 1.0) -> Measured:
+    return Measured([seconds, seconds], memory=10**6, start_up=3.0, score=Score(loss, accuracy))
 
 
-def test_a_player_that_has_not_learned_the_same_is_marked() -> None:
-    played = {"usual loop": scored(1.0), "near": scored(1.19), "far": scored(0.7), "idle": scored(2.0)}
-    rows = session.rows(TINY, START, played)
+def test_a_baseline_that_has_not_learned_the_same_is_marked() -> None:
+    measured = {"usual loop": scored(1.0), "near": scored(1.19), "far": scored(0.7), "idle": scored(2.0)}
+    rows = session.rows(TINY, INITIAL, measured)
     marks = {name: row["differs"] for name, row in rows.items()}
     assert marks["usual loop"] == marks["near"] == ""
     assert marks["far"] == "off by 30 % of the way from the start, more than 20 %"
@@ -103,13 +103,13 @@ def test_a_player_that_has_not_learned_the_same_is_marked() -> None:
 
 def test_the_table_says_it_all() -> None:
     slow, fast = scored(1.0, seconds=2.0), scored(0.5, seconds=0.5)
-    players = session.rows(
-        TINY, START, {"usual loop": slow, "fast": fast, "none": Played(skipped="not here")}
+    rows = session.rows(
+        TINY, INITIAL, {"usual loop": slow, "fast": fast, "none": Measured(skipped="not here")}
     )
     origin = dict.fromkeys(("machine", "threads", "device", "repeats", "versions", "commit", "date"), "?")
     provenance = {**origin, "command": "bench", "tf32": False}
     lines = markdown(
-        {"provenance": provenance, "workloads": {"t": {"settings": TINY.named(), "players": players}}}
+        {"provenance": provenance, "workloads": {"t": {"settings": TINY.named(), "baselines": rows}}}
     )
     cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines[:5]]
     assert cells[2] == ["tiny", "usual loop", "4", "1", "2", "0 %", "3", "1", "1", "0.5"]
@@ -118,42 +118,42 @@ def test_the_table_says_it_all() -> None:
     assert cells[4][1:3] == ["none", "skipped: not here"]
 
 
-def test_the_floor_is_the_longer_of_bytes_and_flops() -> None:
+def test_the_roofline_is_the_longer_of_bytes_and_flops() -> None:
     work = WORKLOADS["mlp-1000"]
     parameters = 784 * 200 + 200 + 200 * 10 + 10
     forward = 2 * 10 * (784 * 200 + 200 * 10)
     backward = 2 * 10 * (784 * 200 + 2 * 200 * 10)  # the inputs of the first layer need no gradient
     assert bytes_of_step(work) == 24 * parameters
     assert flops_of_step(work) == forward + backward
-    assert floor(work, Ceilings(24 * parameters, 1e30)) == 1.0
-    assert floor(work, Ceilings(1e30, (forward + backward) / 3)) == 3.0
+    assert least_seconds(work, Ceilings(24 * parameters, 1e30)) == 1.0
+    assert least_seconds(work, Ceilings(1e30, (forward + backward) / 3)) == 3.0
 
 
-def test_who_plays_depends_on_the_workload_and_the_device() -> None:
-    names = [e.name for e in entrants(WORKLOADS["mlp"], "cpu", 2)]
+def test_the_baselines_depend_on_the_workload_and_the_device() -> None:
+    names = [b.name for b in baselines_for(WORKLOADS["mlp"], "cpu", 2)]
     assert names[0] == "usual loop"
     assert {"Flower", "pfl-research", "FedJAX", "coterie", "lean loop, processes"} < set(names)
-    assert "lean loop, processes" not in [e.name for e in entrants(WORKLOADS["mlp"], "cpu", 1)]
-    assert "Flower" not in [e.name for e in entrants(WORKLOADS["mlp"], "cuda", 2)]
-    assert [e.name for e in entrants(WORKLOADS["kfed"], "cpu", 2)] == ["pooled k-means", "coterie"]
-    assert [e.name for e in entrants(WORKLOADS["mlp"], "cpu", 2, ["coterie"])] == ["coterie"]
+    assert "lean loop, processes" not in [b.name for b in baselines_for(WORKLOADS["mlp"], "cpu", 1)]
+    assert "Flower" not in [b.name for b in baselines_for(WORKLOADS["mlp"], "cuda", 2)]
+    assert [b.name for b in baselines_for(WORKLOADS["kfed"], "cpu", 2)] == ["pooled k-means", "coterie"]
+    assert [b.name for b in baselines_for(WORKLOADS["mlp"], "cpu", 2, ["coterie"])] == ["coterie"]
     assert "mlp-1000" not in session.chosen([], "cpu")
     assert "mlp-1000" in session.chosen(["mlp-1000"], "cpu")
 
 
-def test_a_player_that_there_is_not() -> None:
+def test_a_baseline_that_does_not_exist() -> None:
     with pytest.raises(
-        CoterieError, match=r"--player is 'flower'; allowed is one of 'usual loop', .*'Flower'"
+        CoterieError, match=r"--baseline is 'flower'; allowed is one of 'usual loop', .*'Flower'"
     ):
         command.bench(["linear"], Conditions(), 1, [], None, ["flower"])
 
 
-def test_none_of_the_players_named_plays_it() -> None:
-    with pytest.raises(CoterieError, match="--player names none of those who play kfed on cpu"):
+def test_none_of_the_baselines_named_can_run_it() -> None:
+    with pytest.raises(CoterieError, match="--baseline names none that can run kfed on cpu"):
         command.bench(["kfed"], Conditions(), 1, [], None, ["Flower"])
 
 
-def test_rivals_have_pythons_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_simulators_have_pythons_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COTERIE_BENCH_PFL", "somewhere")
     monkeypatch.delenv("COTERIE_BENCH_FLOWER", raising=False)
     monkeypatch.delenv("COTERIE_BENCH_FEDJAX", raising=False)
@@ -169,10 +169,10 @@ def test_ctrl_c_shows_what_there_is(
 ) -> None:
     def stopped(*given: Any) -> None:
         given[-1]["usual loop"] = scored(1.0)
-        given[-1]["lean loop"] = Played()
+        given[-1]["lean loop"] = Measured()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(session, "take_turns", stopped)
+    monkeypatch.setattr(session, "run_interleaved", stopped)
     with pytest.raises(Interrupted):
         command.bench(["linear"], Conditions(), 1, [], tmp_path / "report.json")
     shown = capsys.readouterr().out
@@ -182,17 +182,17 @@ def test_ctrl_c_shows_what_there_is(
 
 
 def test_what_is_finished_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The first workload is played, the second ended from outside."""
+    """The first workload is measured, the second ended from outside."""
     works: list[str] = []
 
-    def play(job: Job, *given: Any) -> None:
-        works.append(job.work.title)
+    def measure(task: Task, *given: Any) -> None:
+        works.append(task.work.title)
         given[-1]["usual loop"] = scored(1.0)
         if len(works) == 2:
             os.kill(os.getpid(), signal.SIGTERM)
             raise AssertionError("it went on")
 
-    monkeypatch.setattr(session, "take_turns", play)
+    monkeypatch.setattr(session, "run_interleaved", measure)
     before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(Interrupted, match="has the finished workloads: 1"):
         command.bench(["linear", "kfed"], Conditions(), 1, [], tmp_path / "report.json")
@@ -203,11 +203,11 @@ def test_what_is_finished_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
 def test_times_that_vary_are_said(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def play(*given: Any) -> None:
+    def measure(*given: Any) -> None:
         given[-1]["usual loop"] = replace(scored(1.0), seconds=[1.0, 1.01, 1.02])
         given[-1]["coterie"] = replace(scored(1.0), seconds=[0.1, 0.9])
 
-    monkeypatch.setattr(session, "take_turns", play)
+    monkeypatch.setattr(session, "run_interleaved", measure)
     command.bench(["linear"], Conditions(), 3, [], None)
     shown = capsys.readouterr().out
     assert "The rounds of linear, 100 clients, coterie vary by more than 50 %" in shown
@@ -222,11 +222,13 @@ def test_threads_are_those_of_the_environment(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_the_report_is_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(session, "take_turns", lambda *given: given[-1].update({"usual loop": scored(1.0)}))
+    monkeypatch.setattr(
+        session, "run_interleaved", lambda *given: given[-1].update({"usual loop": scored(1.0)})
+    )
     assert main(["bench", "--only", "linear", "--threads", "1", "--out", str(tmp_path / "report.json")]) == 0
     report = json.loads((tmp_path / "report.json").read_text())
     assert report["provenance"]["threads"] == 1
-    assert report["workloads"]["linear"]["players"]["usual loop"]["seconds_a_round"] == 1.0
+    assert report["workloads"]["linear"]["baselines"]["usual loop"]["seconds_a_round"] == 1.0
 
 
 @pytest.mark.parametrize(
@@ -251,7 +253,7 @@ def test_the_list_names_all(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.skipif(not PROC.exists(), reason="needs /proc")
-def test_processes_of_a_player_are_known_by_its_mark() -> None:
+def test_processes_of_a_baseline_are_known_by_its_mark() -> None:
     waits = "import time; print(1, flush=True); time.sleep(60)"
     code = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {waits!r}])"
     words, mark = [sys.executable, "-c", code], "of this test"

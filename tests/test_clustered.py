@@ -260,7 +260,7 @@ def test_parts_of_a_model() -> None:
         Rows(nn.Conv2d(1, 2, 3)).columns("last")
 
 
-# recovery, two seeds each; many seeds are in benchmarks/
+# recovery, two seeds each; many seeds are in experiments/
 
 
 def own_mse(

@@ -30,7 +30,13 @@ def test_the_readme_names_every_algorithm_and_where_it_runs(name: str) -> None:
     assert row[2:4] == ["✓", "" if ALGORITHMS[name].needs_server else "✓"]
 
 
-@pytest.mark.parametrize("page", [ROOT / "README.md", *sorted(DOCS.glob("*.md"))], ids=lambda page: page.name)
+LINKING = [
+    *(ROOT / folder / "README.md" for folder in (".", "benchmarks", "experiments")),
+    *sorted(DOCS.glob("*.md")),
+]
+
+
+@pytest.mark.parametrize("page", LINKING, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page: Path) -> None:
     links = re.findall(r"\]\((?!http)([^)#]+)", page.read_text(encoding="utf-8"))
     assert [link for link in links if not (page.parent / link).exists()] == []

@@ -1,4 +1,4 @@
-"""The criteria of benchmarks/right.py and recovery.py on tuning seeds; their committed results have more."""
+"""The criteria of experiments/right.py and recovery.py on tuning seeds; their committed results have more."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-sys.path.append(str(Path(__file__).parent.parent / "benchmarks"))
+sys.path.append(str(Path(__file__).parent.parent / "experiments"))
 import recovery
 import right
 

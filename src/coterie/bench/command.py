@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import threading
@@ -14,11 +13,12 @@ from typing import Any
 from rich.console import Console
 
 from coterie.bench import session, table
-from coterie.bench.registry import entrants, known, pythons
+from coterie.bench.registry import baselines_for, check_names, pythons
+from coterie.bench.results import write
 from coterie.bench.task import Conditions
 from coterie.bench.workloads import WORKLOADS
 from coterie.errors import CoterieError, Interrupted, require
-from coterie.files import make_folder, write_whole
+from coterie.files import make_folder
 
 WIDE = 200  # columns, where there is no terminal to fit into
 NOISY = 0.5  # spread from which on a time says little
@@ -38,22 +38,23 @@ def bench(
     repeats: int,
     python: list[str],
     out: Path | None,
-    players: Sequence[str] = (),
+    baselines: Sequence[str] = (),
 ) -> None:
-    """Play, show the table, and write the report as it grows, workload by workload."""
+    """Measure, show the table, and write the report as it grows, workload by workload."""
     session.check(conditions, repeats)
-    known(players)
+    check_names(baselines)
     if out is not None:
         make_folder(out.parent)
         require(
             os.access(out.parent, os.W_OK), "--out", str(out), "a file in a folder that can be written to"
         )
     works, found, report = session.chosen(only, conditions.device), pythons(python), dict[str, Any]()
-    played = {n: w for n, w in works.items() if entrants(w, conditions.device, conditions.threads, players)}
-    if not played or (only and len(played) < len(works)):
-        missing = ", ".join(name for name in works if name not in played)
+    device, threads = conditions.device, conditions.threads
+    runnable = {name: work for name, work in works.items() if baselines_for(work, device, threads, baselines)}
+    if not runnable or (only and len(runnable) < len(works)):
+        missing = ", ".join(name for name in works if name not in runnable)
         raise CoterieError(
-            f"--player names none of those who play {missing} on {conditions.device}; allowed are those of --list"
+            f"--baseline names none that can run {missing} on {device}; allowed are those of --list"
         )
     console = _console()
     interrupted, written = False, 0
@@ -61,18 +62,18 @@ def bench(
     def finished() -> None:
         nonlocal written
         if out is not None:
-            write_whole(out, (json.dumps(report, indent=1) + "\n").encode())
+            write(out, report)
             written += 1
 
     try:
         with _ended_like_ctrl_c(), console.status("") as status:
 
-            def tell(doing: str) -> None:
+            def progress(doing: str) -> None:
                 status.update(doing)
                 if not console.is_terminal:
                     console.print(doing, markup=False, highlight=False)
 
-            session.play(played, conditions, repeats, found, players, report, tell, finished)
+            session.run(runnable, conditions, repeats, found, baselines, report, progress, finished)
     except KeyboardInterrupt:
         interrupted = True
     if report.get("workloads"):
@@ -81,21 +82,24 @@ def bench(
         console.print("\n" + "\n".join(said), markup=False, highlight=False, soft_wrap=True)
     if interrupted:
         kept = f"{out} has the finished workloads: {written}" if written else "nothing was written"
-        raise Interrupted(f"interrupted; the table has what was played until then, and {kept}")
+        raise Interrupted(f"interrupted; the table has what was measured until then, and {kept}")
 
 
 def show_list(device: str) -> None:
-    """The workloads, and who plays each."""
+    """The workloads, and the baselines of each."""
     console = _console()
     for name, work in WORKLOADS.items():
-        who = "; ".join(dict.fromkeys(entrant.name for entrant in entrants(work, device, default_threads())))
+        found = baselines_for(work, device, default_threads())
+        names = "; ".join(dict.fromkeys(baseline.name for baseline in found))
         alone = " (on CUDA, or with --only)" if work.cuda_only else ""
-        console.print(f"{name}: {work.title}{alone}; by {who}", markup=False, highlight=False, soft_wrap=True)
+        console.print(
+            f"{name}: {work.title}{alone}; by {names}", markup=False, highlight=False, soft_wrap=True
+        )
 
 
 @contextlib.contextmanager
 def _ended_like_ctrl_c() -> Iterator[None]:
-    """SIGTERM too ends the players and removes their folder."""
+    """SIGTERM too ends the baselines and removes their folder."""
     if threading.current_thread() is not threading.main_thread():  # others may not take signals
         yield
         return

@@ -1,4 +1,4 @@
-"""The processes of a player: it, and all that it started. They are known by a mark in their environment."""
+"""The processes of a baseline: it, and all that it started. They are known by a mark in their environment."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import signal
 import time
 from pathlib import Path
 
-MARK = "COTERIE_BENCH_PLAYER"
+MARK = "COTERIE_BENCH_BASELINE"  # the environment variable
 PROC = Path("/proc")  # of Linux; elsewhere nothing is found
 
 

@@ -1,4 +1,4 @@
-"""Players take turns: each is a process of its own, and all play one round before anybody plays the next."""
+"""Every baseline is a process of its own. They run interleaved: each its next round, then each the one after."""
 
 from __future__ import annotations
 
@@ -17,25 +17,23 @@ from typing import Any
 
 import coterie
 from coterie.bench.process_tree import MARK, end, peak_memory
-from coterie.bench.registry import Entrant
-from coterie.bench.task import Job, Score
+from coterie.bench.registry import Baseline
+from coterie.bench.task import Score, Task
 
 PATIENCE = 900.0  # seconds, for one answer
 HERE = Path(__file__).parent
 
 
-class Missing(Exception):
-    """A player cannot play; why."""
+class CannotRun(Exception):
+    """Why a baseline cannot run, or cannot go on."""
 
 
 @dataclass
-class Played:
-    """What is known of a player."""
+class Measured:
+    """What was measured of a baseline."""
 
     seconds: list[float] = field(default_factory=list)  # of each round but the first
-    steps: list[int] = field(
-        default_factory=list
-    )  # client-steps of each round but the first, where it counts them
+    steps: list[int] = field(default_factory=list)  # client-steps of those rounds, where it counts them
     start_up: float | None = None  # from the start of the process to the end of its first round
     memory: int = 0  # bytes, at most
     device_memory: int | None = None
@@ -44,16 +42,16 @@ class Played:
     skipped: str = ""  # why
 
 
-class Player:
-    """A process that plays. It is started with the same number of cores and threads as all others."""
+class BaselineProcess:
+    """A baseline at work. All have the same number of cores and threads."""
 
-    def __init__(self, entrant: Entrant, python: str, job: Job):
-        folder, threads = job.folder, job.conditions.threads
-        self.entrant, self.folder, self.played = entrant, folder, Played()
-        self._log = folder / f"{entrant.module}-{entrant.variant}.log"
+    def __init__(self, baseline: Baseline, python: str, task: Task):
+        folder, threads = task.folder, task.conditions.threads
+        self.baseline, self.folder, self.measured = baseline, folder, Measured()
+        self._log = folder / f"{baseline.module}-{baseline.variant}.log"
         self._mark = str(self._log)
         self._began = time.perf_counter()
-        words = [python, "-m", f"adapters.{entrant.module}", str(folder), *filter(None, [entrant.variant])]
+        words = [python, "-m", f"adapters.{baseline.module}", str(folder), *filter(None, [baseline.variant])]
         with self._log.open("w") as log:
             try:
                 self._process = subprocess.Popen(
@@ -62,30 +60,30 @@ class Player:
                     stdout=subprocess.PIPE,
                     stderr=log,
                     text=True,
-                    env={**_environment(entrant, folder, threads), MARK: self._mark},
-                    start_new_session=True,  # Ctrl-C is for the match alone
+                    env={**_environment(baseline, folder, threads), MARK: self._mark},
+                    start_new_session=True,  # Ctrl-C is for the session alone
                 )
             except OSError as problem:
-                raise Missing(f"{python} cannot be run: {problem.strerror}") from None
+                raise CannotRun(f"{python} cannot be run: {problem.strerror}") from None
         _limit_cores(self._process.pid, threads)
         try:
-            self.played.versions = self._answer()["versions"]
+            self.measured.versions = self._answer()["versions"]
         except BaseException:
             self.stop()
             raise
 
     def round(self) -> None:
-        first = self.played.start_up is None
+        first = self.measured.start_up is None
         answer = self._ask("round")
         if first:
-            self.played.start_up = time.perf_counter() - self._began
+            self.measured.start_up = time.perf_counter() - self._began
         else:
-            self.played.seconds.append(answer["seconds"])
-            self.played.steps += [] if answer["steps"] is None else [answer["steps"]]
-        self.played.memory = max(self.played.memory, peak_memory(self._mark))
+            self.measured.seconds.append(answer["seconds"])
+            self.measured.steps += [] if answer["steps"] is None else [answer["steps"]]
+        self.measured.memory = max(self.measured.memory, peak_memory(self._mark))
 
     def hand_in(self) -> Path:
-        self.played.device_memory = self._ask("end")["device_bytes"]
+        self.measured.device_memory = self._ask("end")["device_bytes"]
         return self.folder / "handed_in.npz"
 
     def stop(self, wait: float = 0.0) -> None:
@@ -103,7 +101,7 @@ class Player:
             pipe.write(what + "\n")
             pipe.flush()
         except BrokenPipeError:
-            raise Missing(self._reason()) from None
+            raise CannotRun(self._reason()) from None
         return self._answer()
 
     def _answer(self) -> dict[str, Any]:
@@ -111,13 +109,13 @@ class Player:
         assert pipe is not None
         ready, _, _ = select.select([pipe], [], [], PATIENCE)
         if not ready:
-            raise Missing(f"it did not answer for {PATIENCE:.0f} s")
+            raise CannotRun(f"it did not answer for {PATIENCE:.0f} s")
         line = pipe.readline()
         if not line:
-            raise Missing(self._reason())
+            raise CannotRun(self._reason())
         said: dict[str, Any] = json.loads(line)
         if "skipped" in said:
-            raise Missing(said["skipped"])
+            raise CannotRun(said["skipped"])
         return said
 
     def _reason(self) -> str:
@@ -129,11 +127,11 @@ class Player:
         return f"{absent[1]} is not installed" if absent else last
 
 
-def _environment(entrant: Entrant, folder: Path, threads: int) -> dict[str, str]:
-    """Where players are found, and how many threads each has."""
+def _environment(baseline: Baseline, folder: Path, threads: int) -> dict[str, str]:
+    """Where adapters are found, and how many threads each baseline has."""
     mine = [str(Path(coterie.__file__).parent.parent), os.environ.get("PYTHONPATH")]
-    paths = filter(None, [str(HERE), *([] if entrant.rival else mine)])
-    own = {name: value.format(folder=folder) for name, value in entrant.environment.items()}
+    paths = filter(None, [str(HERE), *([] if baseline.simulator else mine)])
+    own = {name: value.format(folder=folder) for name, value in baseline.environment.items()}
     alike = {name: str(threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
     return {**os.environ, **alike, **own, "PYTHONPATH": os.pathsep.join(paths), "PYTHONWARNINGS": "ignore"}
 
@@ -145,48 +143,50 @@ def _limit_cores(pid: int, threads: int) -> None:
         os.sched_setaffinity(pid, cores)
 
 
-Tell = Callable[[str], None]
+Progress = Callable[[str], None]
 
 
-def take_turns(
-    job: Job,
-    entered: list[Entrant],
+def run_interleaved(
+    task: Task,
+    baselines: list[Baseline],
     pythons: dict[str, str],
     repeats: int,
-    tell: Tell,
-    played: dict[str, Played],
+    progress: Progress,
+    measured: dict[str, Measured],
 ) -> None:
-    """Fill in what each player took. They are started one after another, and then play the same number of rounds."""
-    players: dict[str, Player] = {}
+    """Fill in what was measured of each. They are started one after another, and then run the same number of rounds."""
+    running: dict[str, BaselineProcess] = {}
     try:
-        for entrant in entered:
-            tell(f"{entrant.name} starts")
-            played[entrant.name] = Played()
-            with _missing(entrant.name, played, players):
-                player = Player(entrant, pythons.get(entrant.rival, sys.executable), job)
-                players[entrant.name], played[entrant.name] = player, player.played
-                player.round()
-        for turn in range(repeats):
-            for name in list(players):
-                tell(f"{name}, turn {turn + 1} of {repeats}")
-                with _missing(name, played, players):
-                    for _ in range(job.work.in_a_turn):
-                        players[name].round()
-        for name in list(players):
-            with _missing(name, played, players):
-                played[name].score = job.score(players[name].hand_in())
-                players.pop(name).stop(wait=20.0)
+        for baseline in baselines:
+            progress(f"{baseline.name} starts")
+            measured[baseline.name] = Measured()
+            with _left_out(baseline.name, measured, running):
+                process = BaselineProcess(baseline, pythons.get(baseline.simulator, sys.executable), task)
+                running[baseline.name], measured[baseline.name] = process, process.measured
+                process.round()
+        for repeat in range(repeats):
+            for name in list(running):
+                progress(f"{name}, repeat {repeat + 1} of {repeats}")
+                with _left_out(name, measured, running):
+                    for _ in range(task.work.rounds_per_repeat):
+                        running[name].round()
+        for name in list(running):
+            with _left_out(name, measured, running):
+                measured[name].score = task.score(running[name].hand_in())
+                running.pop(name).stop(wait=20.0)
     finally:
-        for player in players.values():
-            player.stop()
+        for process in running.values():
+            process.stop()
 
 
 @contextlib.contextmanager
-def _missing(name: str, played: dict[str, Played], players: dict[str, Player]) -> Iterator[None]:
-    """Who cannot go on is out, with the reason; the others go on."""
+def _left_out(
+    name: str, measured: dict[str, Measured], running: dict[str, BaselineProcess]
+) -> Iterator[None]:
+    """A baseline that cannot go on is left out, with the reason; the others go on."""
     try:
         yield
-    except Missing as problem:
-        played[name].skipped = str(problem)
-        if name in players:
-            players.pop(name).stop()
+    except CannotRun as problem:
+        measured[name].skipped = str(problem)
+        if name in running:
+            running.pop(name).stop()

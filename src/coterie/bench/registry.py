@@ -1,4 +1,4 @@
-"""Who plays, and with which Python."""
+"""Which baselines there are, and the Python of each."""
 
 from __future__ import annotations
 
@@ -11,21 +11,23 @@ from pathlib import Path
 from coterie.bench.workloads import Workload
 from coterie.errors import CoterieError, require
 
-VARIABLE = "COTERIE_BENCH_"  # and a rival's name: the Python that has it
+VARIABLE = "COTERIE_BENCH_"  # and a simulator's name: the Python that has it
 CLUSTERED = ("ifca", "fedsoft", "fedspd")
 
 
 @dataclass(frozen=True)
-class Entrant:
-    """A player of some workloads."""
+class Baseline:
+    """A program that is measured. coterie is one too: its rows are made like all others."""
 
     name: str
-    module: str  # in players
+    module: str  # in adapters
     variant: str = ""
-    plays: tuple[str, ...] = ("fedavg",)  # algorithms
-    rival: str = ""  # another simulator, which may need a Python of its own
+    algorithms: tuple[str, ...] = ("fedavg",)  # that it can run
+    simulator: str = (
+        ""  # its name in --python, if it is another simulator, which may need a Python of its own
+    )
     cpu_only: bool = False
-    environment: Mapping[str, str] = field(default_factory=dict)  # {folder}: that of the job
+    environment: Mapping[str, str] = field(default_factory=dict)  # {folder}: that of the task
 
 
 _FLOWER = {
@@ -38,52 +40,57 @@ _FLOWER = {
 _PFL = {"PFL_PYTORCH_DEVICE": "cpu"}
 _ALL = ("fedavg", *CLUSTERED, "kfed")
 
-ENTRANTS = (
-    Entrant("usual loop", "loops", "usual"),
-    Entrant("usual loop", "clustered", plays=CLUSTERED),
-    Entrant("pooled k-means", "pooled", plays=("kfed",)),
-    Entrant("lean loop", "loops", "lean"),
-    Entrant("lean loop, processes", "loops", "processes", cpu_only=True),
-    Entrant("Flower", "flower", rival="flower", cpu_only=True, environment=_FLOWER),
-    Entrant("pfl-research", "pfl_research", rival="pfl", cpu_only=True, environment=_PFL),
-    Entrant(
-        "pfl-research, processes", "pfl_research", "processes", rival="pfl", cpu_only=True, environment=_PFL
+BASELINES = (
+    Baseline("usual loop", "loops", "usual"),
+    Baseline("usual loop", "clustered", algorithms=CLUSTERED),
+    Baseline("pooled k-means", "pooled", algorithms=("kfed",)),
+    Baseline("lean loop", "loops", "lean"),
+    Baseline("lean loop, processes", "loops", "processes", cpu_only=True),
+    Baseline("Flower", "flower", simulator="flower", cpu_only=True, environment=_FLOWER),
+    Baseline("pfl-research", "pfl_research", simulator="pfl", cpu_only=True, environment=_PFL),
+    Baseline(
+        "pfl-research, processes",
+        "pfl_research",
+        "processes",
+        simulator="pfl",
+        cpu_only=True,
+        environment=_PFL,
     ),
-    Entrant("FedJAX", "fed_jax", rival="fedjax", cpu_only=True),
-    Entrant("coterie", "ours", plays=_ALL),
-    Entrant("coterie, eager", "ours", "eager", plays=("fedavg", *CLUSTERED)),
+    Baseline("FedJAX", "fed_jax", simulator="fedjax", cpu_only=True),
+    Baseline("coterie", "ours", algorithms=_ALL),
+    Baseline("coterie, eager", "ours", "eager", algorithms=("fedavg", *CLUSTERED)),
 )
-RIVALS = tuple(sorted({e.rival for e in ENTRANTS if e.rival}))
+SIMULATORS = tuple(sorted({b.simulator for b in BASELINES if b.simulator}))
 
 
-def known(names: Sequence[str]) -> None:
-    """Refuse a player that there is not."""
-    names_of_all = list(dict.fromkeys(entrant.name for entrant in ENTRANTS))
+def check_names(names: Sequence[str]) -> None:
+    """Refuse a baseline that there is not."""
+    allowed = list(dict.fromkeys(baseline.name for baseline in BASELINES))
     for name in names:
-        require(name in names_of_all, "--player", name, f"one of {', '.join(map(repr, names_of_all))}")
+        require(name in allowed, "--baseline", name, f"one of {', '.join(map(repr, allowed))}")
 
 
-def entrants(work: Workload, device: str, threads: int, only: Sequence[str] = ()) -> list[Entrant]:
-    """Those who play it, or those of them that are named. The first is what others are compared with."""
+def baselines_for(work: Workload, device: str, threads: int, only: Sequence[str] = ()) -> list[Baseline]:
+    """Those that can run it, or those of them that are named. Others are compared with the first."""
     return [
-        e
-        for e in ENTRANTS
-        if work.algorithm in e.plays
-        and (not only or e.name in only)
-        and not (e.cpu_only and device != "cpu")
-        and not (work.floor and e.module != "ours")  # loops would take minutes
-        and (threads > 1 or e.variant != "processes")
+        b
+        for b in BASELINES
+        if work.algorithm in b.algorithms
+        and (not only or b.name in only)
+        and not (b.cpu_only and device != "cpu")
+        and not (work.roofline and b.module != "ours")  # loops would take minutes
+        and (threads > 1 or b.variant != "processes")
     ]
 
 
 def pythons(given: list[str]) -> dict[str, str]:
-    """The Python of each rival: given as NAME=PATH, or by a variable, or this one."""
-    found = {name: os.environ.get(VARIABLE + name.upper(), sys.executable) for name in RIVALS}
+    """The Python of each simulator: given as NAME=PATH, or by a variable, or this one."""
+    found = {name: os.environ.get(VARIABLE + name.upper(), sys.executable) for name in SIMULATORS}
     for one in given:
         name, _, path = one.partition("=")
-        if name not in RIVALS or not path:
+        if name not in SIMULATORS or not path:
             raise CoterieError(
-                f"--python is {one!r}; allowed is NAME=PATH with NAME one of {', '.join(RIVALS)}"
+                f"--python is {one!r}; allowed is NAME=PATH with NAME one of {', '.join(SIMULATORS)}"
             )
         if not Path(path).is_file():
             raise CoterieError(

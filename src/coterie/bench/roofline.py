@@ -46,7 +46,7 @@ def _seconds(work: Callable[[], object], times: int = 10) -> float:
     return median(found[2:])
 
 
-def floor(work: Workload, limits: Ceilings) -> float:
+def least_seconds(work: Workload, limits: Ceilings) -> float:
     """Seconds that a client-step takes at least: the longer of moving its bytes and computing its FLOPs."""
     return max(bytes_of_step(work) / limits.bytes_per_second, flops_of_step(work) / limits.flops_per_second)
 
@@ -63,8 +63,12 @@ def bytes_of_step(work: Workload) -> int:
 
 def flops_of_step(work: Workload) -> int:
     """Of one batch, forward and backward, counted by torch from the model itself."""
-    model, x = work.build().train(), torch.randn(work.batch, *work.shape)
-    y = torch.zeros(work.batch, dtype=torch.long) if work.outputs > 1 else torch.zeros(work.batch, 1)
+    model, x = work.build().train(), torch.randn(work.batch_size, *work.shape)
+    y = (
+        torch.zeros(work.batch_size, dtype=torch.long)
+        if work.outputs > 1
+        else torch.zeros(work.batch_size, 1)
+    )
     with FlopCounterMode(display=False) as counter:
         output = model(x)
         loss = functional.cross_entropy(output, y) if work.outputs > 1 else functional.mse_loss(output, y)

@@ -1,4 +1,4 @@
-"""Every workload, all players side by side, into one report."""
+"""Every workload, all baselines interleaved, into one report."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import Any
 
 import torch
 
-from coterie.bench.processes import Played, Tell, take_turns
+from coterie.bench.processes import Measured, Progress, run_interleaved
 from coterie.bench.provenance import provenance
-from coterie.bench.registry import entrants
-from coterie.bench.roofline import Ceilings, ceilings, floor
-from coterie.bench.task import Conditions, Job, Score
+from coterie.bench.registry import baselines_for
+from coterie.bench.roofline import Ceilings, ceilings, least_seconds
+from coterie.bench.task import Conditions, Score, Task
 from coterie.bench.workloads import WORKLOADS, Workload
 from coterie.errors import CoterieError, require
 
@@ -43,57 +43,61 @@ def check(conditions: Conditions, repeats: int) -> None:
         raise CoterieError("--tf32 is given without --device cuda; only such devices have it")
 
 
-def play(
+def run(
     works: dict[str, Workload],
     conditions: Conditions,
     repeats: int,
     pythons: dict[str, str],
-    players: Sequence[str],
+    baselines: Sequence[str],
     report: Report,
-    tell: Tell,
+    progress: Progress,
     finished: Callable[[], None],
 ) -> None:
     """Fill in the report, workload by workload, so that something is there when it is interrupted."""
     report["provenance"] = {**provenance(), **asdict(conditions), "repeats": repeats}
     limits = None
-    if conditions.device == "cuda" and any(work.floor for work in works.values()):
+    if conditions.device == "cuda" and any(work.roofline for work in works.values()):
         limits = ceilings(conditions.tf32)
         report["ceilings"] = asdict(limits)
     report["workloads"] = {}
     for name, work in works.items():
-        played: dict[str, Played] = {}
+        measured: dict[str, Measured] = {}
         with tempfile.TemporaryDirectory(prefix="coterie-bench-", ignore_cleanup_errors=True) as folder:
-            job = Job(work, Path(folder) / "job", conditions)
-            entered = entrants(work, conditions.device, conditions.threads, players)
+            task = Task(work, Path(folder) / "task", conditions)
+            selected = baselines_for(work, conditions.device, conditions.threads, baselines)
             try:
-                take_turns(job, entered, pythons, repeats, partial(_tell_of, tell, name), played)
+                run_interleaved(
+                    task, selected, pythons, repeats, partial(_progress_of, progress, name), measured
+                )
             finally:
                 report["workloads"][name] = {
                     "settings": work.named(),
-                    "start": asdict(job.start),
-                    "players": rows(work, job.start, played, limits),
+                    "start": asdict(task.initial),
+                    "baselines": rows(work, task.initial, measured, limits),
                 }
         finished()
 
 
-def _tell_of(tell: Tell, name: str, doing: str) -> None:
-    tell(f"{name}: {doing}")
+def _progress_of(progress: Progress, name: str, doing: str) -> None:
+    progress(f"{name}: {doing}")
 
 
-def rows(work: Workload, start: Score, played: dict[str, Played], limits: Ceilings | None = None) -> Report:
-    """A line for each player, compared with the first of them."""
-    if not played:
+def rows(
+    work: Workload, initial: Score, measured: dict[str, Measured], limits: Ceilings | None = None
+) -> Report:
+    """A line for each baseline, compared with the first of them."""
+    if not measured:
         return {}
-    usual = next(iter(played.values()))
+    usual = next(iter(measured.values()))
     steps = work.steps or (median(usual.steps) if usual.steps else None)
-    least = floor(work, limits) if limits and work.floor else None
+    least = least_seconds(work, limits) if limits and work.roofline else None
     return {
-        name: _row(one, usual, steps, least, differs(work, start, one.score, usual.score))
-        for name, one in played.items()
+        name: _row(one, usual, steps, least, differs(work, initial, one.score, usual.score))
+        for name, one in measured.items()
     }
 
 
-def _row(one: Played, usual: Played, steps: float | None, least: float | None, apart: str) -> Report:
+def _row(one: Measured, usual: Measured, steps: float | None, least: float | None, apart: str) -> Report:
     if one.skipped or not one.seconds:
         return {"skipped": one.skipped or "interrupted"}
     middle = median(one.seconds)
@@ -124,12 +128,12 @@ def _spread(seconds: list[float]) -> float:
     return (high - low) / median(seconds)
 
 
-def differs(work: Workload, start: Score, mine: Score | None, usual: Score | None) -> str:
+def differs(work: Workload, initial: Score, mine: Score | None, usual: Score | None) -> str:
     """Where a model has not learned what the usual loop's has, so that speeds cannot be compared."""
     if mine is None or usual is None:
         return "not scored"
-    if mine.loss is not None and usual.loss is not None and start.loss is not None:
-        apart, allowed = abs(mine.loss - usual.loss) / abs(start.loss - usual.loss), work.tolerance
+    if mine.loss is not None and usual.loss is not None and initial.loss is not None:
+        apart, allowed = abs(mine.loss - usual.loss) / abs(initial.loss - usual.loss), work.tolerance
         what = f"off by {100 * apart:.2g} % of the way from the start"
         return "" if apart <= allowed else f"{what}, more than {100 * allowed:g} %"
     assert mine.accuracy is not None

@@ -9,7 +9,7 @@ from rich.table import Table
 
 HEADINGS = (
     "workload",
-    "player",
+    "baseline",
     "client-steps/s",
     "times the first",
     "s/round",
@@ -19,22 +19,22 @@ HEADINGS = (
     "loss",
     "accuracy",
 )
-FLOOR = "of the floor"
+ROOFLINE = "of the roofline"
 
 
 def lines(report: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
-    """Each player's workload and cells; who did not play has its reason."""
+    """Each baseline's workload and cells; one that was skipped has its reason."""
     for workload in report.get("workloads", {}).values():
-        for player, row in workload["players"].items():
-            yield workload["settings"]["title"], _cells(player, row)
+        for baseline, row in workload["baselines"].items():
+            yield workload["settings"]["title"], _cells(baseline, row)
 
 
-def _cells(player: str, row: dict[str, Any]) -> list[str]:
+def _cells(baseline: str, row: dict[str, Any]) -> list[str]:
     if "skipped" in row:
-        return [player, f"skipped: {row['skipped']}"]
+        return [baseline, f"skipped: {row['skipped']}"]
     memory = row["peak_device_memory_bytes"] or row["peak_memory_bytes"]
     return [
-        player,
+        baseline,
         _number(row["client_steps_per_second"]),
         _number(row["times_usual"]),
         _number(row["seconds_a_round"]),
@@ -54,7 +54,7 @@ def _number(value: float | None, digits: int = 3) -> str:
 
 
 def headings(report: dict[str, Any]) -> list[str]:
-    return [*HEADINGS, *([FLOOR] if "ceilings" in report else [])]
+    return [*HEADINGS, *([ROOFLINE] if "ceilings" in report else [])]
 
 
 def shown(report: dict[str, Any]) -> Table:
@@ -88,7 +88,7 @@ def origin(report: dict[str, Any]) -> list[str]:
     versions = _versions(report)
     tf32 = ", tf32" if said["tf32"] else ""
     found = [
-        f"{said['machine']}; {said['threads']} threads for every player, device {said['device']}{tf32}; median of "
+        f"{said['machine']}; {said['threads']} threads for every baseline, device {said['device']}{tf32}; median of "
         f"{_rounds(report)}. {said['versions']}{versions}. "
         f"Commit {said['commit'] or 'unknown'}, {said['date']}, `{said['command']}`."
     ]
@@ -104,9 +104,9 @@ def origin(report: dict[str, Any]) -> list[str]:
 def noisy(report: dict[str, Any], most: float) -> list[str]:
     """A sentence, if some times vary by more than this share."""
     found = [
-        f"{workload['settings']['title']}, {player}"
+        f"{workload['settings']['title']}, {baseline}"
         for workload in report["workloads"].values()
-        for player, row in workload["players"].items()
+        for baseline, row in workload["baselines"].items()
         if row.get("spread", 0) > most
     ]
     if not found:
@@ -119,17 +119,17 @@ def noisy(report: dict[str, Any], most: float) -> list[str]:
 
 def _rounds(report: dict[str, Any]) -> str:
     """How many were timed: not all, if it was interrupted."""
-    rows = [row for workload in report["workloads"].values() for row in workload["players"].values()]
-    played = {len(row["all_seconds"]) for row in rows if "all_seconds" in row} or {0}
-    least, most = min(played), max(played)
+    rows = [row for workload in report["workloads"].values() for row in workload["baselines"].values()]
+    timed = {len(row["all_seconds"]) for row in rows if "all_seconds" in row} or {0}
+    least, most = min(timed), max(timed)
     many = str(most) if least == most else f"{least} to {most}"
     return f"{many} round{'' if most == 1 else 's'}"
 
 
 def _versions(report: dict[str, Any]) -> str:
-    """Of the rivals; those of coterie itself are said already."""
+    """Of the other packages; those of coterie itself are said already."""
     found: dict[str, str] = {}
     for workload in report["workloads"].values():
-        for row in workload["players"].values():
+        for row in workload["baselines"].values():
             found |= {name: number for name, number in row.get("versions", {}).items() if name != "Python"}
     return "".join(f", {name} {number}" for name, number in sorted(found.items()) if name != "torch")

@@ -1,4 +1,4 @@
-"""The folder that every player of a workload is given, and what the models they hand in are worth."""
+"""The folder that every baseline of a workload is given, and the score of the models that it hands in."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from coterie.protocol.topology import Graph
 SEED = 0
 NOISE = 0.5  # of a regression's targets, so that losses end above 0 and can be compared
 APART = 50.0  # the least distance of k-FED's components, in their deviations
-WARM_UP = 0.05  # rate of the pass over each distribution that gives clustered workloads their start
+WARM_UP = 0.05  # learning rate of the pass over each distribution that initialises clustered workloads
 
 
 @dataclass(frozen=True)
 class Conditions:
-    """The same for all players."""
+    """The same for all baselines."""
 
     device: str = "cpu"
     threads: int = 1
@@ -37,21 +37,21 @@ class Conditions:
 
 @dataclass(frozen=True)
 class Score:
-    """What a model is worth on the training points."""
+    """Of a model, on the training points."""
 
     loss: float | None
     accuracy: float | None  # the share of points that are right; None: a regression
 
 
 def _kind(layer: nn.Module) -> str:
-    """For a player in another framework: a layer's name, and of a convolution how it treats borders."""
+    """For a baseline in another framework: a layer's name, and of a convolution how it treats borders."""
     if not isinstance(layer, nn.Conv2d):
         return type(layer).__name__
     return "Conv2d SAME" if any(map(bool, layer.padding)) else "Conv2d VALID"
 
 
-class Job:
-    """Data and starting models of a workload, written down once."""
+class Task:
+    """Data and initial models of a workload, written once."""
 
     def __init__(self, work: Workload, folder: Path, conditions: Conditions):
         self.work, self.folder, self.conditions = work, folder, conditions
@@ -59,22 +59,22 @@ class Job:
         self.x, self.y = mixture(work) if work.algorithm == "kfed" else points(work)
         np.save(folder / "x.npy", self.x)
         np.save(folder / "y.npy", self.y)
-        self.models = [] if work.algorithm == "kfed" else starts(work, self.x, self.y)
+        self.models = [] if work.algorithm == "kfed" else initial_models(work, self.x, self.y)
         torch.save(self.models, folder / "models.pt")
         states = [(s, name, t) for s, m in enumerate(self.models) for name, t in m.state_dict().items()]
         arrays: dict[str, Any] = {f"{s} {name}": t.numpy() for s, name, t in states}
-        np.savez(folder / "start.npz", **arrays)
+        np.savez(folder / "initial.npz", **arrays)
         if work.degree is not None:
             ids = [str(i) for i in range(work.clients)]
             np.save(folder / "edges.npy", Graph(degree=work.degree).edges(ids, SEED, 0).numpy())
         x, y = torch.as_tensor(self.x), torch.as_tensor(self.y)
-        self.start = score(work, self.models, x, y) if self.models else Score(None, None)
+        self.initial = score(work, self.models, x, y) if self.models else Score(None, None)
         layers = [_kind(layer) for layer in self.models[0]] if self.models else []
         settings = {**work.named(), **vars(conditions), "seed": SEED, "layers": layers}
-        (folder / "job.json").write_text(json.dumps(settings))
+        (folder / "task.json").write_text(json.dumps(settings))
 
     def score(self, handed_in: Path) -> Score:
-        """What was handed in is worth, by the same lines for all."""
+        """Of what was handed in, by the same code for all."""
         with np.load(handed_in) as arrays:
             if self.work.algorithm == "kfed":
                 return Score(None, matched(self.y.ravel(), arrays["0 labels"]))
@@ -107,8 +107,8 @@ def distribution(work: Workload, g: torch.Generator | None = None) -> Tensor:
     return (main + other) % work.clusters
 
 
-def starts(work: Workload, x: npt.NDArray[Any], y: npt.NDArray[Any]) -> list[nn.Sequential]:
-    """A model for each cluster. Several have seen their own distribution once, so that everybody chooses alike."""
+def initial_models(work: Workload, x: npt.NDArray[Any], y: npt.NDArray[Any]) -> list[nn.Sequential]:
+    """A model for each cluster. Several have seen their own distribution once, so that all baselines choose alike."""
     torch.manual_seed(SEED)
     models = [work.build().train() for _ in range(work.clusters)]
     if work.clusters > 1:
@@ -117,7 +117,7 @@ def starts(work: Workload, x: npt.NDArray[Any], y: npt.NDArray[Any]) -> list[nn.
             mine = own == s
             tx, ty = torch.as_tensor(x)[mine], torch.as_tensor(y)[mine]
             parameters: list[Tensor] = list(model.parameters())
-            for at in torch.randperm(len(tx)).split(work.batch):
+            for at in torch.randperm(len(tx)).split(work.batch_size):
                 loss = functional.cross_entropy(model(tx[at]), ty[at])
                 with torch.no_grad():
                     torch._foreach_add_(parameters, torch.autograd.grad(loss, parameters), alpha=-WARM_UP)
@@ -155,7 +155,7 @@ def score(work: Workload, models: Sequence[nn.Module], x: Tensor, y: Tensor) -> 
 
 
 def _steady(model: nn.Module) -> nn.Module:
-    """As in training but for dropout: not all players have statistics of batch norm in common."""
+    """As in training but for dropout: not all baselines have statistics of batch norm in common."""
     model.train()
     for layer in model.modules():
         if isinstance(layer, nn.Dropout):

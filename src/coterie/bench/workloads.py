@@ -1,4 +1,4 @@
-"""What is played: an algorithm on a model and data, all made from a seed."""
+"""What is measured: an algorithm on a model and data, all made from a seed."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ class Workload:
     clients: int
     points: int  # of each client
     epochs: int
-    batch: int = 10
-    rate: float = 0.05
+    batch_size: int = 10
+    learning_rate: float = 0.05
     model_settings: dict[str, Any] = field(default_factory=dict)
     clusters: int = 1  # S, and how many distributions the data comes from; k of k-FED
     share: float = 1.0  # of a client's points that come from its main distribution
     settings: dict[str, Any] = field(default_factory=dict)  # of the algorithm
     degree: float | None = None  # of the graph; None: a server
     cuda_only: bool = False  # too long for a CPU, unless asked for by name
-    floor: bool = False  # is it compared with what the device could do at most?
-    in_a_turn: int = 1  # rounds: several where they are so short that waking up would take much of one
+    roofline: bool = False  # is it compared with what the device could do at most?
+    rounds_per_repeat: int = 1  # several where they are so short that waking up would take much of one
     tolerance: float = 0.1  # how far losses may end apart: a share of how far the usual loop's fell
 
     @property
@@ -39,19 +39,21 @@ class Workload:
         """Client-steps in a round; None where draws decide, so that they are counted."""
         if self.algorithm not in ("fedavg", "ifca"):
             return None
-        return self.clients * self.epochs * -(-self.points // self.batch)
+        return self.clients * self.epochs * -(-self.points // self.batch_size)
 
     def build(self) -> nn.Sequential:
         model = build(self.model, self.shape, self.outputs, **self.model_settings)()
-        assert isinstance(model, nn.Sequential)  # so that players in other frameworks can be told its layers
+        assert isinstance(
+            model, nn.Sequential
+        )  # so that baselines in other frameworks can be given its layers
         return model
 
     def named(self) -> dict[str, Any]:
-        """For a player, or for the report."""
-        return {name: value for name, value in asdict(self).items() if name not in ("cuda_only", "floor")}
+        """For a baseline, or for the report."""
+        return {name: value for name, value in asdict(self).items() if name not in ("cuda_only", "roofline")}
 
 
-def _linear(title: str, clients: int, in_a_turn: int = 1) -> Workload:
+def _linear(title: str, clients: int, rounds_per_repeat: int = 1) -> Workload:
     return Workload(
         title,
         "fedavg",
@@ -61,8 +63,8 @@ def _linear(title: str, clients: int, in_a_turn: int = 1) -> Workload:
         clients,
         150,
         5,
-        rate=0.002,
-        in_a_turn=in_a_turn,
+        learning_rate=0.002,
+        rounds_per_repeat=rounds_per_repeat,
         tolerance=0.003,
     )
 
@@ -80,7 +82,7 @@ def _mlp(
 def _letters(title: str, clients: int, points: int = 50, **other: Any) -> Workload:
     """FedSoft's model of letters."""
     return Workload(
-        title, "fedavg", "fedsoft_letters", (1, 28, 28), 26, clients, points, 1, rate=0.1, **other
+        title, "fedavg", "fedsoft_letters", (1, 28, 28), 26, clients, points, 1, learning_rate=0.1, **other
     )
 
 
@@ -96,12 +98,12 @@ def _small(title: str, model: str, clients: int, points: int = 50, **other: Any)
 
 def _kfed(title: str) -> Workload:
     """The second row of k-FED's Table 1."""
-    return Workload(title, "kfed", "", (100,), 0, 40, 400, 0, clusters=64, settings={"starts": 10})
+    return Workload(title, "kfed", "", (100,), 0, 40, 400, 0, clusters=64, settings={"n_init": 10})
 
 
 _FEDSOFT = {"pull": 0.1, "draws": 60, "refresh": 2}
 WORKLOADS = {
-    "linear": _linear("linear, 100 clients", 100, in_a_turn=5),
+    "linear": _linear("linear, 100 clients", 100, rounds_per_repeat=5),
     "linear-1000": _linear("linear, 1000 clients", 1000),
     "mlp": _mlp("MLP, 100 clients", "fedavg", epochs=5),
     "cnn": _letters("CNN, 20 clients", 20),
@@ -116,7 +118,9 @@ WORKLOADS = {
     "cifar-100": _cifar("CIFAR CNN, 100 clients", 100, cuda_only=True),
     "small-cnn-100": _small("small CNN, 100 clients", "small_cnn", 100, 150, cuda_only=True),
     "small-cifar-100": _small("small CIFAR CNN, 100 clients", "small_cifar_cnn", 100, 150, cuda_only=True),
-    "mlp-1000": _mlp("MLP, 1000 clients", "fedavg", 1000, epochs=5, cuda_only=True, floor=True),
-    "cnn-1000": _letters("CNN, 1000 clients", 1000, 150, cuda_only=True, floor=True),
-    "small-cnn-1000": _small("small CNN, 1000 clients", "small_cnn", 1000, 150, cuda_only=True, floor=True),
+    "mlp-1000": _mlp("MLP, 1000 clients", "fedavg", 1000, epochs=5, cuda_only=True, roofline=True),
+    "cnn-1000": _letters("CNN, 1000 clients", 1000, 150, cuda_only=True, roofline=True),
+    "small-cnn-1000": _small(
+        "small CNN, 1000 clients", "small_cnn", 1000, 150, cuda_only=True, roofline=True
+    ),
 }

@@ -10,16 +10,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .pipe import Job, Named, Talk
+from .pipe import Named, Pipe, Task
 
 Parameters = dict[str, Any]
 
 
-def model_of(job: Job) -> Callable[[Parameters, Any], Any]:
+def model_of(task: Task) -> Callable[[Parameters, Any], Any]:
     """What the layers of the torch model do."""
 
     def forward(parameters: Parameters, x: Any) -> Any:
-        for number, layer in enumerate(job["layers"]):
+        for number, layer in enumerate(task["layers"]):
             weight: Any = parameters.get(f"{number}.weight")
             bias: Any = parameters.get(f"{number}.bias")
             if layer == "Flatten":
@@ -37,31 +37,31 @@ def model_of(job: Job) -> Callable[[Parameters, Any], Any]:
     return forward
 
 
-def loss_of(job: Job) -> Callable[..., Any]:
+def loss_of(task: Task) -> Callable[..., Any]:
     """(point,) the loss."""
-    forward = model_of(job)
+    forward = model_of(task)
 
     def loss(parameters: Parameters, batch: Any, _rng: Any) -> Any:
         output = forward(parameters, batch["x"])
-        if job["outputs"] == 1:
+        if task["outputs"] == 1:
             return jnp.square(output - batch["y"]).mean(-1)
         return -jnp.take_along_axis(jax.nn.log_softmax(output), batch["y"][:, None], 1)[:, 0]
 
     return loss
 
 
-class Player:
-    def __init__(self, job: Job):
-        hparams = fedjax.ShuffleRepeatBatchHParams(batch_size=job["batch"], num_epochs=job["epochs"])
-        gradient = fedjax.grad(loss_of(job))
-        client, server = fedjax.optimizers.sgd(job["rate"]), fedjax.optimizers.sgd(1.0)
+class FederatedAveraging:
+    def __init__(self, task: Task):
+        hparams = fedjax.ShuffleRepeatBatchHParams(batch_size=task["batch_size"], num_epochs=task["epochs"])
+        gradient = fedjax.grad(loss_of(task))
+        client, server = fedjax.optimizers.sgd(task["learning_rate"]), fedjax.optimizers.sgd(1.0)
         self.algorithm = fedjax.algorithms.fed_avg.federated_averaging(gradient, client, server, hparams)
-        with np.load(job.folder / "start.npz") as start:
-            parameters = {name.removeprefix("0 "): jax.numpy.asarray(start[name]) for name in start.files}
+        with np.load(task.folder / "initial.npz") as initial:
+            parameters = {name.removeprefix("0 "): jax.numpy.asarray(initial[name]) for name in initial.files}
         self.state = self.algorithm.init(parameters)
-        x, y = np.array(job.array("x")), np.array(job.array("y"))
+        x, y = np.array(task.array("x")), np.array(task.array("y"))
         self.data = [fedjax.ClientDataset({"x": a, "y": b}) for a, b in zip(x, y, strict=True)]
-        self.key = jax.random.PRNGKey(job["seed"])
+        self.key = jax.random.PRNGKey(task["seed"])
 
     def round(self) -> None:
         self.key, now = jax.random.split(self.key)
@@ -75,11 +75,11 @@ class Player:
 
 
 if __name__ == "__main__":
-    talk = Talk()
-    kinds = {layer.split()[0] for layer in talk.job["layers"]}
+    pipe = Pipe()
+    kinds = {layer.split()[0] for layer in pipe.task["layers"]}
     strange = kinds - {"Flatten", "Linear", "ReLU", "Conv2d", "MaxPool2d"}
     if strange:
-        talk.skip(f"its models keep no state beside parameters, so no {', '.join(sorted(strange))}")
-    player = Player(talk.job)
-    talk.versions("fedjax", "jax", "numpy")
-    talk.play(player.round, player.models)
+        pipe.skip(f"its models keep no state beside parameters, so no {', '.join(sorted(strange))}")
+    baseline = FederatedAveraging(pipe.task)
+    pipe.versions("fedjax", "jax", "numpy")
+    pipe.serve(baseline.round, baseline.models)

@@ -14,26 +14,26 @@ from flwr.serverapp.strategy import FedAvg
 from flwr.simulation import run_simulation
 from torch.utils.data import DataLoader, TensorDataset
 
-from . import torch_job
-from .pipe import Job, Talk
+from . import torch_task
+from .pipe import Pipe, Task
 
-MANY = 100_000  # rounds; the match says when it is over
+MANY = 100_000  # rounds; the session says when it is over
 
 
 class Over(Exception):
-    """The match is over."""
+    """The session is over."""
 
 
-class InTurns(FedAvg):  # type: ignore[misc]
-    """Flower's own strategy, waiting for its turn before each round. What is timed is all that a round does."""
+class Interleaved(FedAvg):  # type: ignore[misc]
+    """Flower's own strategy, which waits for the session before each round. All that a round does is timed."""
 
-    def __init__(self, talk: Talk):
-        everyone = talk.job["clients"]  # else it begins as soon as two have come
+    def __init__(self, pipe: Pipe):
+        everyone = pipe.task["clients"]  # else it begins as soon as two clients are there
         super().__init__(fraction_evaluate=0.0, min_train_nodes=everyone, min_available_nodes=everyone)
-        self.talk, self.last = talk, ArrayRecord()
+        self.pipe, self.last = pipe, ArrayRecord()
 
     def configure_train(self, *given: Any, **named: Any) -> Iterable[Message]:
-        if not self.talk.begin():
+        if not self.pipe.begin():
             raise Over
         return super().configure_train(*given, **named)  # type: ignore[no-any-return]
 
@@ -41,10 +41,10 @@ class InTurns(FedAvg):  # type: ignore[misc]
         replies = list(replies)
         failed = [reply.error.reason for reply in replies if reply.has_error()]
         assert not failed, failed[0]
-        assert len(replies) == self.talk.job["clients"], f"{len(replies)} clients came"
+        assert len(replies) == self.pipe.task["clients"], f"{len(replies)} clients replied"
         arrays, metrics = super().aggregate_train(server_round, replies)
         self.last = arrays
-        self.talk.finish()
+        self.pipe.finish()
         return arrays, metrics
 
 
@@ -54,50 +54,50 @@ client_app = ClientApp()
 @client_app.train()  # type: ignore[untyped-decorator]
 def train(message: Message, context: Context) -> Message:
     """As in Flower's own tutorial for PyTorch."""
-    job = Job(message.content["config"]["folder"])
+    task = Task(message.content["config"]["folder"])
     torch.set_num_threads(1)  # a worker for every thread
-    model = torch_job.models(job)[0]
+    model = torch_task.models(task)[0]
     model.load_state_dict(message.content["arrays"].to_torch_state_dict())
-    x, y = torch_job.client(job, int(context.node_config["partition-id"]))
-    loader = DataLoader(TensorDataset(x, y), batch_size=job["batch"], shuffle=True)
-    optimizer = torch.optim.SGD(model.parameters(), lr=job["rate"])
-    for _ in range(job["epochs"]):
+    x, y = torch_task.client(task, int(context.node_config["partition-id"]))
+    loader = DataLoader(TensorDataset(x, y), batch_size=task["batch_size"], shuffle=True)
+    optimizer = torch.optim.SGD(model.parameters(), lr=task["learning_rate"])
+    for _ in range(task["epochs"]):
         for bx, by in loader:
             optimizer.zero_grad()
-            torch_job.loss(model(bx), by).backward()
+            torch_task.loss(model(bx), by).backward()
             optimizer.step()
-    told = {"arrays": ArrayRecord(model.state_dict()), "metrics": MetricRecord({"num-examples": len(x)})}
-    return Message(content=RecordDict(told), reply_to=message)
+    content = {"arrays": ArrayRecord(model.state_dict()), "metrics": MetricRecord({"num-examples": len(x)})}
+    return Message(content=RecordDict(content), reply_to=message)
 
 
-def serve(talk: Talk) -> ServerApp:
+def serve(pipe: Pipe) -> ServerApp:
     app = ServerApp()
 
     @app.main()  # type: ignore[untyped-decorator]
     def main(grid: Grid, context: Context) -> None:
-        strategy, start = InTurns(talk), ArrayRecord(torch_job.models(talk.job)[0].state_dict())
-        config = ConfigRecord({"folder": str(talk.job.folder)})
+        strategy, initial = Interleaved(pipe), ArrayRecord(torch_task.models(pipe.task)[0].state_dict())
+        config = ConfigRecord({"folder": str(pipe.task.folder)})
         try:
-            strategy.start(grid, start, num_rounds=MANY, train_config=config)
+            strategy.start(grid, initial, num_rounds=MANY, train_config=config)
         except Over:
             state = strategy.last.to_torch_state_dict()
-            talk.hand_in([{name: t.numpy() for name, t in state.items()}])
+            pipe.hand_in([{name: t.numpy() for name, t in state.items()}])
 
     return app
 
 
 if __name__ == "__main__":
-    talk = Talk()
-    torch_job.set_up(talk.job)
+    pipe = Pipe()
+    torch_task.set_up(pipe.task)
     logging.getLogger("flwr").setLevel(logging.WARNING)
-    talk.versions("flwr", "ray", "torch")
+    pipe.versions("flwr", "ray", "torch")
     run_simulation(
-        serve(talk),
+        serve(pipe),
         client_app,
-        num_supernodes=talk.job["clients"],
+        num_supernodes=pipe.task["clients"],
         backend_config={
             "init_args": {
-                "num_cpus": talk.job["threads"],
+                "num_cpus": pipe.task["threads"],
                 "include_dashboard": False,
                 "log_to_driver": False,
             },

@@ -12,16 +12,16 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from . import torch_job
-from .pipe import Job, Named, Talk
+from . import torch_task
+from .pipe import Named, Pipe, Task
 
 
 class Loop:
     """Client after client; their mean is the next model."""
 
-    def __init__(self, job: Job):
-        self.job, self.data = job, torch_job.clients(job)
-        self.model = torch_job.models(job)[0]
+    def __init__(self, task: Task):
+        self.task, self.data = task, torch_task.clients(task)
+        self.model = torch_task.models(task)[0]
 
     def train(self, model: nn.Module, x: Tensor, y: Tensor) -> None:
         raise NotImplementedError
@@ -36,7 +36,7 @@ class Loop:
         self.model.load_state_dict(mean)
 
     def models(self) -> list[Named]:
-        return torch_job.named([self.model])
+        return torch_task.named([self.model])
 
     def close(self) -> None:
         """Nothing is open."""
@@ -46,12 +46,12 @@ class Usual(Loop):
     """With a DataLoader for each client, as most programs have it."""
 
     def train(self, model: nn.Module, x: Tensor, y: Tensor) -> None:
-        loader = DataLoader(TensorDataset(x, y), batch_size=self.job["batch"], shuffle=True)
-        optimizer = torch.optim.SGD(model.parameters(), lr=self.job["rate"])
-        for _ in range(self.job["epochs"]):
+        loader = DataLoader(TensorDataset(x, y), batch_size=self.task["batch_size"], shuffle=True)
+        optimizer = torch.optim.SGD(model.parameters(), lr=self.task["learning_rate"])
+        for _ in range(self.task["epochs"]):
             for bx, by in loader:
                 optimizer.zero_grad()
-                torch_job.loss(model(bx), by).backward()
+                torch_task.loss(model(bx), by).backward()
                 optimizer.step()
 
 
@@ -60,64 +60,64 @@ class Lean(Loop):
 
     def train(self, model: nn.Module, x: Tensor, y: Tensor) -> None:
         parameters: list[Tensor] = list(model.parameters())
-        for _ in range(self.job["epochs"]):
-            for at in torch.randperm(len(x), device=x.device).split(self.job["batch"]):
-                gradients = torch.autograd.grad(torch_job.loss(model(x[at]), y[at]), parameters)
+        for _ in range(self.task["epochs"]):
+            for at in torch.randperm(len(x), device=x.device).split(self.task["batch_size"]):
+                gradients = torch.autograd.grad(torch_task.loss(model(x[at]), y[at]), parameters)
                 with torch.no_grad():
-                    torch._foreach_add_(parameters, gradients, alpha=-self.job["rate"])
+                    torch._foreach_add_(parameters, gradients, alpha=-self.task["learning_rate"])
 
 
 class Processes(Lean):
     """The lean loop in as many processes as there are threads, one thread each: every process has its clients."""
 
-    def __init__(self, job: Job):
-        super().__init__(job)
-        number, spawn = self.job["threads"], multiprocessing.get_context("spawn")
-        self.pipes, self.workers = [], []
+    def __init__(self, task: Task):
+        super().__init__(task)
+        number, spawn = self.task["threads"], multiprocessing.get_context("spawn")
+        self.connections, self.workers = [], []
         for rank in range(number):
             mine, theirs = spawn.Pipe()
-            worker = spawn.Process(target=_work, args=(theirs, str(self.job.folder), rank), daemon=True)
+            worker = spawn.Process(target=_work, args=(theirs, str(self.task.folder), rank), daemon=True)
             worker.start()
-            self.pipes.append(mine)
+            self.connections.append(mine)
             self.workers.append(worker)
 
     def round(self) -> None:
-        state = torch_job.named([self.model])[0]
-        for pipe in self.pipes:
-            pipe.send(state)
-        sums = [pipe.recv() for pipe in self.pipes]
+        state = torch_task.named([self.model])[0]
+        for connection in self.connections:
+            connection.send(state)
+        sums = [connection.recv() for connection in self.connections]
         mean = {name: np.sum([s[name] for s in sums], 0) / len(self.data) for name in state}
         self.model.load_state_dict({name: torch.as_tensor(value) for name, value in mean.items()})
 
     def close(self) -> None:
-        for pipe in self.pipes:
-            pipe.send(None)
+        for connection in self.connections:
+            connection.send(None)
         for worker in self.workers:
             worker.join()
 
 
-def _work(pipe: Connection[Any, Any], folder: str, rank: int) -> None:
-    """Train every so manieth client whenever a state comes; tell the sum of their states."""
-    job = Job(folder)
+def _work(connection: Connection[Any, Any], folder: str, rank: int) -> None:
+    """Whenever a state comes, train this process's clients from it and send back the sum of their states."""
+    task = Task(folder)
     torch.set_num_threads(1)
     torch.manual_seed(rank)
-    worker = Lean(job)
-    while (state := pipe.recv()) is not None:
+    worker = Lean(task)
+    while (state := connection.recv()) is not None:
         total = {name: np.zeros(value.shape, np.float64) for name, value in state.items()}
-        for x, y in worker.data[rank :: job["threads"]]:
+        for x, y in worker.data[rank :: task["threads"]]:
             worker.model.load_state_dict({name: torch.as_tensor(value) for name, value in state.items()})
             worker.train(worker.model, x, y)
-            for name, value in torch_job.named([worker.model])[0].items():
+            for name, value in torch_task.named([worker.model])[0].items():
                 total[name] += value
-        pipe.send(total)
+        connection.send(total)
 
 
 LOOPS: dict[str, type[Loop]] = {"usual": Usual, "lean": Lean, "processes": Processes}
 
 if __name__ == "__main__":
-    talk = Talk()
-    torch_job.set_up(talk.job)
-    loop = LOOPS[talk.variant](talk.job)
-    talk.versions("torch", "numpy")
-    talk.play(loop.round, loop.models)
+    pipe = Pipe()
+    torch_task.set_up(pipe.task)
+    loop = LOOPS[pipe.variant](pipe.task)
+    pipe.versions("torch", "numpy")
+    pipe.serve(loop.round, loop.models)
     loop.close()

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from . import torch_job
-from .pipe import Job, Talk
+from . import torch_task
+from .pipe import Pipe, Task
 
-MANY = 100_000  # rounds; the match says when it is over
+MANY = 100_000  # rounds; the session says when it is over
 
 
 class Learner(torch.nn.Module):
@@ -32,31 +32,31 @@ class Learner(torch.nn.Module):
         return out
 
     def loss(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        return torch_job.loss(self(x), y)
+        return torch_task.loss(self(x), y)
 
     def metrics(self, x: torch.Tensor, y: torch.Tensor) -> dict[str, Any]:
         return {}
 
 
-class Turns:
-    """Before each round everybody waits for the first process, which waits for its turn."""
+class Interleaved:
+    """Before each round every process waits for the first, which waits for the session."""
 
-    def __init__(self, talk: Talk | None, processes: int):
-        self.talk, self.processes = talk, processes
+    def __init__(self, pipe: Pipe | None, processes: int):
+        self.pipe, self.processes = pipe, processes
 
     def begin(self) -> bool:
-        goes_on = torch.tensor(int(self.talk.begin()) if self.talk else 0)
+        goes_on = torch.tensor(int(self.pipe.begin()) if self.pipe else 0)
         if self.processes > 1:
             torch.distributed.broadcast(goes_on, 0)
         return bool(goes_on)
 
     def finish(self) -> None:
-        if self.talk:
-            self.talk.finish()
+        if self.pipe:
+            self.pipe.finish()
 
 
-def simulate(job: Job, turns: Turns) -> torch.nn.Module:
-    """pfl's own loop, from one round to the next when it is our turn."""
+def simulate(task: Task, rounds: Interleaved) -> torch.nn.Module:
+    """pfl's own loop, which waits for the session before each round."""
     # pfl joins the other processes when it is imported, so not before they know of each other
     from pfl.aggregate.simulate import SimulatedBackend
     from pfl.algorithm.base import NNAlgorithmParams
@@ -70,23 +70,25 @@ def simulate(job: Job, turns: Turns) -> torch.nn.Module:
 
     class Wait(TrainingProcessCallback):  # type: ignore[misc]
         def on_train_begin(self, *, model: Any) -> Any:
-            turns.begin()
+            rounds.begin()
             return Metrics()
 
         def after_central_iteration(self, *given: Any, **named: Any) -> tuple[bool, Any]:
-            turns.finish()
-            return not turns.begin(), Metrics()
+            rounds.finish()
+            return not rounds.begin(), Metrics()
 
-    users = {i: torch_job.client(job, i) for i in range(job["clients"])}
+    users = {i: torch_task.client(task, i) for i in range(task["clients"])}
     data = FederatedDataset.from_slices(users, get_user_sampler("minimize_reuse", list(users)))
-    learner = Learner(torch_job.models(job)[0])
+    learner = Learner(torch_task.models(task)[0])
     server = torch.optim.SGD(learner.parameters(), lr=1.0)
     FederatedAveraging().run(
         algorithm_params=NNAlgorithmParams(MANY, MANY + 1, len(users), None),
         backend=SimulatedBackend(data, data),
         model=PyTorchModel(learner, torch.optim.SGD, server),
         model_train_params=NNTrainHyperParams(
-            local_batch_size=job["batch"], local_num_epochs=job["epochs"], local_learning_rate=job["rate"]
+            local_batch_size=task["batch_size"],
+            local_num_epochs=task["epochs"],
+            local_learning_rate=task["learning_rate"],
         ),
         callbacks=[Wait()],
         send_metrics_to_platform=False,
@@ -102,37 +104,37 @@ def free_port() -> int:
 
 
 def join(rank: int, processes: int, port: int) -> None:
-    """Be one of several processes, as torchrun would tell them."""
-    told = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": processes, "MASTER_ADDR": "127.0.0.1"}
-    told |= {"LOCAL_WORLD_SIZE": processes, "MASTER_PORT": port, "TORCHELASTIC_RUN_ID": "bench"}
-    os.environ.update({name: str(value) for name, value in told.items()})
+    """Be one of several processes, as torchrun would start them."""
+    names = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": processes, "MASTER_ADDR": "127.0.0.1"}
+    names |= {"LOCAL_WORLD_SIZE": processes, "MASTER_PORT": port, "TORCHELASTIC_RUN_ID": "bench"}
+    os.environ.update({name: str(value) for name, value in names.items()})
     torch.set_num_threads(1)
 
 
 def first() -> None:
-    """The process that talks; it starts the others."""
-    talk = Talk()
-    torch_job.set_up(talk.job)
-    processes = talk.job["threads"] if talk.variant == "processes" else 1
+    """The process that answers the session; it starts the others."""
+    pipe = Pipe()
+    torch_task.set_up(pipe.task)
+    processes = pipe.task["threads"] if pipe.variant == "processes" else 1
     port, others = free_port(), []
     for rank in range(1, processes):
-        words = [sys.executable, "-m", "adapters.pfl_research", str(talk.job.folder), "worker"]
+        words = [sys.executable, "-m", "adapters.pfl_research", str(pipe.task.folder), "worker"]
         others.append(subprocess.Popen([*words, str(rank), str(processes), str(port)]))
     if processes > 1:
         join(0, processes, port)
-    talk.versions("pfl", "torch")
-    model = simulate(talk.job, Turns(talk, processes))
-    talk.hand_in(torch_job.named([model]))
+    pipe.versions("pfl", "torch")
+    model = simulate(pipe.task, Interleaved(pipe, processes))
+    pipe.hand_in(torch_task.named([model]))
     for other in others:
         other.wait()
 
 
 def other() -> None:
     rank, processes, port = map(int, sys.argv[3:])
-    job = Job(sys.argv[1])
-    torch_job.set_up(job)
+    task = Task(sys.argv[1])
+    torch_task.set_up(task)
     join(rank, processes, port)
-    simulate(job, Turns(None, processes))
+    simulate(task, Interleaved(None, processes))
 
 
 if __name__ == "__main__":

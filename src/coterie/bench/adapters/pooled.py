@@ -5,16 +5,16 @@ from __future__ import annotations
 import numpy as np
 from sklearn.cluster import KMeans
 
-from .pipe import Talk
+from .pipe import Pipe
 
 if __name__ == "__main__":
-    talk = Talk()
-    x, job = np.concatenate(np.array(talk.job.array("x"))), talk.job
+    pipe = Pipe()
+    x, task = np.concatenate(np.array(pipe.task.array("x"))), pipe.task
     labels = np.zeros(len(x), int)
 
     def fit() -> None:
-        model = KMeans(job["clusters"], n_init=job["settings"]["starts"], random_state=job["seed"])
+        model = KMeans(task["clusters"], n_init=task["settings"]["n_init"], random_state=task["seed"])
         labels[:] = model.fit(x).labels_
 
-    talk.versions("scikit-learn", "numpy")
-    talk.play(fit, lambda: [{"labels": labels}])
+    pipe.versions("scikit-learn", "numpy")
+    pipe.serve(fit, lambda: [{"labels": labels}])

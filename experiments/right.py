@@ -1,4 +1,4 @@
-"""Is it right? Statistical criteria over seeds: `python benchmarks/right.py --seeds 1000 --out FILE`.
+"""Is it right? Statistical criteria over seeds: `python experiments/right.py --seeds 1000 --out FILE`.
 
 Prints one line per run and a verdict per criterion, and writes everything, raw, to the file.
 """
@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from report import provenance, write
 from torch import nn
 
 from coterie import FedAvg, FedSoft, FedSPD, Graph, Stage, Stages, Training
 from coterie.backends.simulation import Simulation
+from coterie.bench.provenance import provenance
+from coterie.bench.results import write
 from coterie.data import digits, regressions
 from coterie.runs.summary import center_scores, match, summarise
 

@@ -1,8 +1,8 @@
-"""k-FED, then FedAvg per cluster: the idea of its Table 2: `python benchmarks/personalise.py --seeds 1000 --out FILE`.
+"""k-FED, then FedAvg per cluster: the idea of its Table 2: `python experiments/personalise.py --seeds 1000 --out FILE`.
 
 scikit-learn's digits turned by 0, 90, 180 and 270 degrees, in place of MNIST; a client has images of one rotation
 (k' = 1) or, half and half, of two (k' = 2). The score is the mean over clients of the accuracy on their own held-out
-images. Compared are one model for all, IFCA, the recipe, and the recipe told the true clusters, which nobody has.
+images. Compared are one model for all, IFCA, the recipe, and the recipe given the true clusters, which nobody has.
 Tune on seeds 0 to 99.
 """
 
@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from report import play_seeds
 from right import mlp
 from sklearn.metrics import adjusted_rand_score
 
 import coterie
 from coterie import IFCA, FedAvg, Federation, Training
+from coterie.bench.results import run_seeds
 from coterie.data import digits
 from coterie.recipes import kfed_personalise
 
@@ -126,4 +126,4 @@ def played(seed: int) -> Iterator[dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    play_seeds(__doc__, 5, played, table)
+    run_seeds(__doc__, 5, played, table)

@@ -1,6 +1,6 @@
-"""Do the clustered methods find what they should, each from its own start?
+"""Do the clustered methods find what they should, each from its own initialisation?
 
-    python benchmarks/recovery.py --seeds 1000 --out benchmarks/results/recovery.json
+    python experiments/recovery.py --seeds 1000 --out experiments/results/recovery.json
 
 Two regressions (D = 166, 100 clients, 25 rounds of SGD 0.02, batch 10, 2 epochs): MSE of the matched centers, whose
 floor is 1; a hard choice on 10:90 cannot do better than 0.01·D + 1 = 2.66. Four rotations of digits (every client
@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from report import provenance
 from right import D
 from torch import nn
 
 from coterie import IFCA, Algorithm, FedEM, FeSEM, Stage, Training, WeCFL
 from coterie.algorithms.initialisation import initialised
 from coterie.backends.simulation import Simulation
+from coterie.bench.provenance import provenance
 from coterie.data import digits, regressions
 from coterie.models import build
 from coterie.runs.summary import found_ari, summarise

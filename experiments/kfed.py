@@ -1,9 +1,10 @@
-"""Is k-FED right? The mixtures of its Table 1: `python benchmarks/kfed.py --seeds 1000 --out FILE`.
+"""Is k-FED right? The mixtures of its Table 1: `python experiments/kfed.py --seeds 1000 --out FILE`.
 
 k components in √k groups; the data of a group lies on m0 = 5 devices, 50 points of each component on each. How the
 paper drew its means is not published: here they are normal, scaled so that the nearest two are 50σ apart ("minimum
 distance in σ"). Accuracy is that of the best one-to-one matching of clusters and components. Compared with
-scikit-learn's KMeans (10 starts) on the pooled points: cost, and what each way would send. Tune on seeds 0 to 99.
+scikit-learn's KMeans (10 initialisations) on the pooled points: cost, and what each way would send.
+Tune on seeds 0 to 99.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from report import play_seeds
 from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import pdist
 from sklearn.cluster import KMeans
 from sklearn.metrics.cluster import contingency_matrix
 
 from coterie import KFed
+from coterie.bench.results import run_seeds
 
 ROWS = ((100, 16), (100, 64), (300, 64), (300, 100), (300, 16))  # (d, k) of Table 1
 PAPER = {(100, 16): 100.00, (100, 64): 98.82, (300, 64): 99.27, (300, 100): 98.40, (300, 16): 100.00}
@@ -73,9 +74,9 @@ def row(d: int, k: int, seed: int) -> dict[str, Any]:
         "accuracy": accuracy(truth, pooled.labels_),
         "seconds": round(time.perf_counter() - begun, 2),
     }
-    for name, starts in (("one start", 1), ("restarts", RESTARTS)):
+    for name, n_init in (("one start", 1), ("restarts", RESTARTS)):
         begun = time.perf_counter()
-        model = KFed(k, round(k**0.5), n_init=starts, random_state=seed).fit(points)
+        model = KFed(k, round(k**0.5), n_init=n_init, random_state=seed).fit(points)
         result[name] = {
             "accuracy": accuracy(truth, model.labels_),
             "cost_ratio": cost(x, model.labels_) / cost(x, pooled.labels_),
@@ -114,4 +115,4 @@ def played(seed: int) -> Iterator[dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    play_seeds(__doc__, 10, played, verdicts)
+    run_seeds(__doc__, 10, played, verdicts)

@@ -1,8 +1,8 @@
-"""Is the number of clusters found? Ten problems, S from 2 to 6: `python benchmarks/choose.py --seeds 1000 --out FILE`.
+"""Is the number of clusters found? Ten problems, S from 2 to 6: `python experiments/choose.py --seeds 1000 --out FILE`.
 
 One method for all, 4 rounds of WeCFL and then 12 of FedEM, with the default settings of `Choosing`: S from 1 to 8, two
-starts each. Problem i is drawn and run with seed SEEDS + i. Tune on seeds 0 to 99. `--methods` has other algorithms
-choose on the four pure regressions instead.
+initialisations each. Problem i is drawn and run with seed SEEDS + i. Tune on seeds 0 to 99. `--methods` has other
+algorithms choose on the four pure regressions instead.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from report import provenance
 from torch import nn
 
 import coterie
 from coterie import FedEM, Federation, FedSoft, FedSPD, FeSEM, HypCluster, Stage, Stages, Training, WeCFL
+from coterie.bench.provenance import provenance
 from coterie.data import digits, gaussians, regressions
 
 NEEDED = 8

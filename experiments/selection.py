@@ -1,4 +1,4 @@
-"""Does choosing clients help? The idea of k-FED's Figure 4: `python benchmarks/selection.py --seeds 1000 --out FILE`.
+"""Does choosing clients help? The idea of k-FED's Figure 4: `python experiments/selection.py --seeds 1000 --out FILE`.
 
 As in the paper's appendix B.1, with scikit-learn's digits for FEMNIST: every client has two classes, and both its
 size and the share of its first class follow a power law. One model (FedAvg) learns from a few clients a round. The
@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from report import play_seeds
 from right import mlp
 from sklearn.datasets import load_digits
 
 from coterie import FedAvg, Federation, Participation, Points, Stage, Stages, Training
 from coterie.backends.simulation import Simulation
+from coterie.bench.results import run_seeds
 from coterie.protocol.cohort import Personal
 
 CLIENTS, INVITED, CANDIDATES = 200, 5, 20
@@ -104,4 +104,4 @@ def played(seed: int) -> Iterator[dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    play_seeds(__doc__, 10, played, table)
+    run_seeds(__doc__, 10, played, table)

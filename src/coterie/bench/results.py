@@ -1,4 +1,4 @@
-"""What benchmarks do alike: play seed after seed, say where the numbers come from, write them down."""
+"""What the scripts in benchmarks/ and experiments/ share: run seed after seed, and write a result file."""
 
 from __future__ import annotations
 
@@ -9,20 +9,18 @@ from pathlib import Path
 from typing import Any
 
 from coterie.bench.provenance import provenance
-from coterie.runs.folder import make_folder, write_whole
-
-__all__ = ["Run", "play_seeds", "provenance", "write"]
+from coterie.files import make_folder, write_whole
 
 Run = dict[str, Any]
 
 
-def play_seeds(
+def run_seeds(
     about: str | None,
     number: int,
     play: Callable[[int], Iterable[Run]],
     conclude: Callable[[list[Run]], list[str]],
 ) -> None:
-    """The command line of a benchmark: `play` gives the runs of a seed, `conclude` what all of them say."""
+    """The command line of a script: `play` gives the runs of a seed, `conclude` what all of them say."""
     parser = argparse.ArgumentParser(description=about)
     parser.add_argument("--seeds", type=int, default=1000, help="the first seed")
     parser.add_argument("--number", type=int, default=number, help="how many seeds")
@@ -40,5 +38,6 @@ def play_seeds(
 
 
 def write(out: Path, report: Run) -> None:
+    """As JSON, whole or not at all."""
     make_folder(out.parent)
     write_whole(out, (json.dumps(report, indent=1) + "\n").encode())

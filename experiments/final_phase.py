@@ -1,4 +1,4 @@
-"""What FedSPD's final phase is worth: `python benchmarks/final_phase.py --seeds 1000 --out FILE`.
+"""What FedSPD's final phase is worth: `python experiments/final_phase.py --seeds 1000 --out FILE`.
 
 Digits under two labelings, linear mixtures; 4 rounds of WeCFL at a server, then FedSPD over a graph. The rounds are
 played once for each seed, and ended in each way, since what comes before does not depend on it.
@@ -12,12 +12,12 @@ from statistics import fmean, stdev
 from typing import Any
 
 import torch
-from report import play_seeds
 from right import DIGITS, mlp
 
 from coterie import FedSPD, Graph, Stage, WeCFL
 from coterie.algorithms.fedspd import EPOCHS
 from coterie.backends.simulation import Simulation
+from coterie.bench.results import run_seeds
 from coterie.data import digits
 from coterie.runs.summary import center_scores, match
 
@@ -83,4 +83,4 @@ def played(seed: int) -> Iterator[dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    play_seeds(__doc__, 5, played, table)
+    run_seeds(__doc__, 5, played, table)

@@ -1,6 +1,6 @@
-"""How often does each algorithm find the clusters, from each start? One line per run, then a table.
+"""How often does each algorithm find the clusters, from each initialisation? One line per run, then a table.
 
-    python benchmarks/starts.py --seeds 1000 --number 20 --out benchmarks/results/starts.json
+    python experiments/initialisations.py --seeds 1000 --number 20 --out experiments/results/initialisations.json
 
 Found: of the clients whose largest true share leads by 0.2 or more, at least 90 % have their largest importance at
 the center that is matched to that distribution.
@@ -17,17 +17,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from report import provenance
 from torch import nn
 
 from coterie import ALGORITHMS, Federation, Graph, Server, Stage, Training
 from coterie.algorithms.initialisation import initialised
 from coterie.backends.simulation import Simulation
+from coterie.bench.provenance import provenance
 from coterie.data import digits, regressions
 from coterie.models import build
 from coterie.runs.summary import center_scores, match
 
-ROUNDS = 20  # in all; a start takes up to 6 or 10 of them
+ROUNDS = 20  # in all; an initialisation takes up to 6 or 10 of them
 REGRESSION = Training(learning_rate=0.04, batch_size=20, epochs=2)
 DIGITS = Training(learning_rate=0.2, batch_size=20, epochs=5)
 PROBLEMS = {
@@ -56,7 +56,7 @@ METHODS: dict[tuple[str, str], tuple[str, ...]] = {
     ("FedSoft", "graph"): ("random",),
     ("FedSPD", "graph"): ("random", "clients", "soft"),
 }
-Job = tuple[str, str, str, str, int]
+Task = tuple[str, str, str, str, int]  # problem, algorithm, place, init, seed
 
 
 def linear() -> nn.Module:
@@ -76,14 +76,14 @@ def federation(kind: str, clusters: int, mixture: str, seed: int) -> Federation:
     return digits(seed, clients=60, distributions=kind, clusters=clusters, mixture=mixture, **more)
 
 
-def play(job: Job) -> dict[str, Any]:
+def play(task: Task) -> dict[str, Any]:
     torch.set_num_threads(1)
-    problem, name, place, start, seed = job
+    problem, name, place, init, seed = task
     kind, clusters, mixture = PROBLEMS[problem]
     data = federation(kind, clusters, mixture, seed)
     model, training = (linear, REGRESSION) if kind == "regressions" else (mlp, DIGITS)
     topology = Server() if place == "server" else Graph("erdos-renyi", degree=8)
-    stages = initialised(Stage(ALGORITHMS[name](n_clusters=clusters), ROUNDS, training, topology), start)
+    stages = initialised(Stage(ALGORITHMS[name](n_clusters=clusters), ROUNDS, training, topology), init)
     began, run = time.perf_counter(), Simulation(model, data, stages, seed=seed)
     while not run.done:
         run.step()
@@ -101,7 +101,7 @@ def play(job: Job) -> dict[str, Any]:
         "problem": problem,
         "algorithm": name,
         "place": place,
-        "start": start,
+        "init": init,
         "seed": seed,
         "found": bool(right >= 0.9),
         "right": round(float(right), 4),
@@ -113,14 +113,14 @@ def play(job: Job) -> dict[str, Any]:
 
 
 def table(runs: list[dict[str, Any]]) -> list[str]:
-    """Markdown: in how many seeds each method found the clusters, from each start."""
+    """Markdown: in how many seeds each method found the clusters, from each initialisation."""
     problems = list(dict.fromkeys(run["problem"] for run in runs))
-    lines = [f"| | start | {' | '.join(problems)} |", "|---" * (len(problems) + 2) + "|"]
-    for name, place, start in dict.fromkeys((r["algorithm"], r["place"], r["start"]) for r in runs):
-        mine = [r for r in runs if (r["algorithm"], r["place"], r["start"]) == (name, place, start)]
+    lines = [f"| | init | {' | '.join(problems)} |", "|---" * (len(problems) + 2) + "|"]
+    for name, place, init in dict.fromkeys((r["algorithm"], r["place"], r["init"]) for r in runs):
+        mine = [r for r in runs if (r["algorithm"], r["place"], r["init"]) == (name, place, init)]
         found = [str(sum(r["found"] for r in mine if r["problem"] == problem)) for problem in problems]
         method = f"{name} over a graph" if place == "graph" else name
-        lines.append(f"| {method} | `{start}` | {' | '.join(found)} |")
+        lines.append(f"| {method} | `{init}` | {' | '.join(found)} |")
     return lines
 
 
@@ -130,23 +130,23 @@ def main() -> None:
     parser.add_argument("--number", type=int, default=20, help="how many seeds")
     parser.add_argument("--problem", action="append", help="only this one")
     parser.add_argument("--algorithm", action="append", help="only this one")
-    parser.add_argument("--start", action="append", help="only this one")
+    parser.add_argument("--init", action="append", help="only this one")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--minutes", type=float, help="stop after so many, with the seeds played by then")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    jobs = [
-        (problem, name, place, start, seed)
+    tasks = [
+        (problem, name, place, init, seed)
         for seed in range(options.seeds, options.seeds + options.number)
         for problem in options.problem or PROBLEMS
-        for (name, place), starts in METHODS.items()
+        for (name, place), inits in METHODS.items()
         if not options.algorithm or name in options.algorithm
-        for start in starts
-        if not options.start or start in options.start
+        for init in inits
+        if not options.init or init in options.init
     ]
     runs, began = [], time.perf_counter()
     with ProcessPoolExecutor(options.workers, multiprocessing.get_context("spawn")) as workers:
-        for run in workers.map(play, jobs):
+        for run in workers.map(play, tasks):
             runs.append(run)
             print(json.dumps(run), flush=True)
             if options.minutes and time.perf_counter() - began > 60 * options.minutes:
