@@ -15,8 +15,6 @@ from typing import Literal
 
 import numpy as np
 import torch
-from scipy.optimize import linear_sum_assignment
-from sklearn.cluster import KMeans
 from torch import Tensor
 from torch.nn.functional import normalize, one_hot
 
@@ -136,6 +134,8 @@ def cluster_rows(
         return state.member[received.clients]
     if not first and not (restart and len(points) == state.n_clients):
         return torch.cdist(points, centers).argmin(1)
+    from sklearn.cluster import KMeans  # here, since importing it takes a second
+
     order = torch.argsort(state.keys[received.clients])
     seed = int(mix(state.context.seed, state.context.stage, state.context.round, "k-means") % 2**32)
 
@@ -151,6 +151,8 @@ def cluster_rows(
 
 def _matched(found: Tensor, before: Tensor, clusters: int) -> Tensor:
     """The labels found, renamed so that as many clients as possible keep theirs."""
+    from scipy.optimize import linear_sum_assignment
+
     agree = np.zeros((clusters, clusters))
     np.add.at(agree, (found.cpu().numpy(), before.cpu().numpy()), 1)
     _, name = linear_sum_assignment(-agree)

@@ -17,7 +17,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from coterie.clustering.kfed import combine, local_clusters
 from coterie.errors import require
 from coterie.prng import gumbel, mix
 from coterie.protocol.algorithm import Algorithm
@@ -107,6 +106,8 @@ def enrol(how: Participation, state: State, tell: Tell, traffic: Traffic) -> Sta
     state = state.update(**{SIZE: sent.size})
     if how.select != "loss-per-cluster":
         return state
+    from coterie.clustering.kfed import combine  # here, since scikit-learn comes with it
+
     means = [each[np.isfinite(each).all(1)] for each in sent.means.double().cpu().numpy()]
     most = sum(map(len, means))
     allowed = f"at most {most}, the means that clients told"
@@ -129,6 +130,8 @@ def introduce(how: Participation, cohort: Cohort, offer: Messages) -> Fields:
     """My size, and for k-FED the means of my inputs, flattened (k', feature); nan where I have fewer."""
     if how.select != "loss-per-cluster":
         return {"size": cohort.sizes}
+    from coterie.clustering.kfed import local_clusters  # here, since scikit-learn comes with it
+
     points, seed = cohort.points, _seed(cohort.context)
     x = points.x.flatten(1)
     means = torch.full((len(cohort), how.local_clusters, x.shape[1]), torch.nan, dtype=cohort.model.dtype)
