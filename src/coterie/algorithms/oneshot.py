@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from coterie.algorithms.hard_clusters import ClusteredByRow
-from coterie.clustering import paper
+from coterie.clustering.paper import BIBTEX
 from coterie.engine.rows import Part
 from coterie.prng import mix
 from coterie.protocol.message import Messages
@@ -34,7 +34,7 @@ class OneShot(ClusteredByRow):
         "all"  # what of a row is clustered: all parameters, dense layers, the last dense weights
     )
 
-    bibtex: ClassVar[str] = paper.BIBTEX
+    bibtex: ClassVar[str] = BIBTEX
 
     def final_offer(self, state: State) -> Messages:
         """Who has no cluster yet is sent the mean of all centers, which favours none."""
