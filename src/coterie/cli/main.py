@@ -18,7 +18,7 @@ from coterie.cli.algorithms import algorithms
 from coterie.cli.bench import bench
 from coterie.cli.cluster import cluster
 from coterie.cli.clusters import choose_clusters
-from coterie.cli.console import open_console
+from coterie.cli.console import open_console, say
 from coterie.cli.onboard import onboard
 from coterie.cli.run import resume, run
 from coterie.errors import CoterieError, Interrupted, Lost
@@ -141,10 +141,21 @@ def compare(
     return 0
 
 
+def cite(
+    run: Annotated[Path, typer.Argument(help="The folder of a run, finished or begun.")],
+) -> int:
+    """What to cite: BibTeX of everything that a run used."""
+    from coterie.report.citation import citation
+
+    say(open_console(), citation(run))
+    return 0
+
+
 app.command()(run)
 app.command()(resume)
 app.command("choose-clusters")(choose_clusters)
 app.command()(compare)
+app.command()(cite)
 app.command()(algorithms)
 app.command()(cluster)
 app.command()(onboard)
