@@ -11,11 +11,12 @@ import pytest
 import torch
 from rich.console import Console
 
+from coterie.cli.data import show
 from coterie.data import data_folder, load, named
 from coterie.data.sources.catalogue import KNOWN
 from coterie.errors import CoterieError
 from coterie.experiment.experiment import Experiment, parse
-from coterie.report.data_show import _shares, by_cluster, held, show, table
+from coterie.report.plots import _shares, by_cluster, clients_table, held
 from coterie.runs.summary import summarise
 
 AVERAGE = {"name": "FedAvg"}
@@ -183,7 +184,7 @@ def test_the_table_has_a_line_per_client(folder):
     made = named("mnist", clients=4, distributions="rotate", clusters=2, classes=2)
     console = Console(width=200)
     with console.capture() as printed:
-        console.print(table(made))
+        console.print(clients_table(made))
     lines = printed.get().splitlines()
     first = lines[2].split()
     assert first[:4] == ["0", "1", str(int(made.train.sizes[0])), str(int(made.test.sizes[0]))]

@@ -3,7 +3,7 @@
 import os
 import sys
 
-from coterie.backends.processes import launched
+from coterie.backends.torchrun import launched
 from coterie.cli.main import main
 
 code = main()

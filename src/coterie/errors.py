@@ -19,5 +19,9 @@ def require(holds: bool, setting: str, value: object, allowed: str) -> None:
         raise SettingError(setting, f"is {value!r}; allowed is {allowed}")
 
 
+class Lost(Exception):
+    """Another process of this run is gone. Nothing that the user set is wrong, so it is no CoterieError."""
+
+
 class Interrupted(CoterieError):
     """Ctrl-C, with what to do next."""

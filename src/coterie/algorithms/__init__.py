@@ -1,56 +1,29 @@
 """The algorithms. To add one: write its file, and name it here."""
 
-from coterie.algorithms.cfl import CFL
-from coterie.algorithms.fedavg import FedAvg
-from coterie.algorithms.fedem import FedEM
-from coterie.algorithms.fedprox import FedProx
-from coterie.algorithms.fedsoft import FedSoft
-from coterie.algorithms.fedspd import FedSPD
-from coterie.algorithms.fesem import FeSEM
-from coterie.algorithms.hypcluster import HypCluster
-from coterie.algorithms.ifca import IFCA
-from coterie.algorithms.local import Local
-from coterie.algorithms.oneshot import OneShot
-from coterie.algorithms.pfedme import pFedMe
-from coterie.algorithms.plus import FedAvgPlus, FedProxPlus
-from coterie.algorithms.wecfl import WeCFL
-from coterie.protocol.algorithm import Algorithm
+from typing import TYPE_CHECKING
 
-_KINDS: tuple[type[Algorithm], ...] = (
-    Local,
-    FedAvg,
-    FedProx,
-    FedAvgPlus,
-    FedProxPlus,
-    IFCA,
-    HypCluster,
-    FeSEM,
-    WeCFL,
-    OneShot,
-    CFL,
-    FedEM,
-    pFedMe,
-    FedSoft,
-    FedSPD,
-)
-ALGORITHMS: dict[str, type[Algorithm]] = {kind.title(): kind for kind in _KINDS}
+if TYPE_CHECKING:  # a file is imported when its algorithm is first used; users see them in this order
+    # isort: off
+    from coterie.algorithms.local import Local as Local
+    from coterie.algorithms.fedavg import FedAvg as FedAvg
+    from coterie.algorithms.fedprox import FedProx as FedProx
+    from coterie.algorithms.plus import FedAvgPlus as FedAvgPlus
+    from coterie.algorithms.plus import FedProxPlus as FedProxPlus
+    from coterie.algorithms.ifca import IFCA as IFCA
+    from coterie.algorithms.hypcluster import HypCluster as HypCluster
+    from coterie.algorithms.fesem import FeSEM as FeSEM
+    from coterie.algorithms.wecfl import WeCFL as WeCFL
+    from coterie.algorithms.oneshot import OneShot as OneShot
+    from coterie.algorithms.cfl import CFL as CFL
+    from coterie.algorithms.fedem import FedEM as FedEM
+    from coterie.algorithms.pfedme import pFedMe as pFedMe
+    from coterie.algorithms.fedsoft import FedSoft as FedSoft
+    from coterie.algorithms.fedspd import FedSPD as FedSPD
 
-__all__ = [
-    "ALGORITHMS",
-    "CFL",
-    "IFCA",
-    "Algorithm",
-    "FeSEM",
-    "FedAvg",
-    "FedAvgPlus",
-    "FedEM",
-    "FedProx",
-    "FedProxPlus",
-    "FedSPD",
-    "FedSoft",
-    "HypCluster",
-    "Local",
-    "OneShot",
-    "WeCFL",
-    "pFedMe",
-]
+    # isort: on
+    from coterie.algorithms.registry import ALGORITHMS as ALGORITHMS
+    from coterie.protocol.algorithm import Algorithm as Algorithm
+else:
+    from coterie import lazy
+
+    __getattr__, __dir__, __all__ = lazy.door(__name__)

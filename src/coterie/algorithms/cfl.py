@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
-from sklearn.cluster import AgglomerativeClustering
 from torch import Tensor
 from torch.nn.functional import normalize, one_hot
 
@@ -96,6 +95,8 @@ class CFL(Algorithm):
         order = torch.argsort(state.keys[received.clients[which]])  # the result shall not hang on their order
         unit = normalize(updates[order], dim=1)
         cosine = (unit @ unit.T).clamp(-1, 1)
+        from sklearn.cluster import AgglomerativeClustering  # here, since importing it takes a second
+
         halves = AgglomerativeClustering(2, metric="precomputed", linkage=self.linkage)
         label = torch.as_tensor(halves.fit_predict((1 - cosine).cpu().numpy()), device=order.device)
         leaves = torch.empty_like(label, dtype=torch.bool)

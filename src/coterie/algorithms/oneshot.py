@@ -9,8 +9,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from coterie.algorithms.hard_clusters import ClusteredByRow
-from coterie.clustering.kfed import KFed, farthest_first
-from coterie.clustering.local import lloyd
+from coterie.clustering.paper import BIBTEX
 from coterie.engine.rows import Part
 from coterie.prng import mix
 from coterie.protocol.message import Messages
@@ -37,7 +36,7 @@ class OneShot(ClusteredByRow):
         "all"  # what of a row is clustered: all parameters, dense layers, the last dense weights
     )
 
-    bibtex: ClassVar[str] = KFed.bibtex
+    bibtex: ClassVar[str] = BIBTEX
 
     def final_offer(self, state: State) -> Messages:
         """Who has no cluster yet is sent the mean of all centers, which favours none."""
@@ -73,6 +72,9 @@ class OneShot(ClusteredByRow):
 
         By whom it begins is drawn by key, for rounding must not decide it. Fewer clusters where fewer rows differ.
         """
+        from coterie.clustering.kfed import farthest_first  # here, since scikit-learn comes with it
+        from coterie.clustering.local import lloyd
+
         rows = received.row[:, columns].double().cpu().numpy()
         if len(rows) < self.n_clusters:
             log.warning(

@@ -6,7 +6,6 @@ from typing import ClassVar, Literal
 
 import numpy as np
 import torch
-from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 from torch.nn.functional import normalize, one_hot
 
@@ -107,6 +106,8 @@ class WeCFL(ClusteredByRow):
 
 def _matched(found: Tensor, before: Tensor, clusters: int) -> Tensor:
     """The labels found, renamed so that as many clients as possible keep theirs."""
+    from scipy.optimize import linear_sum_assignment
+
     agree = np.zeros((clusters, clusters))
     np.add.at(agree, (found.cpu().numpy(), before.cpu().numpy()), 1)
     _, name = linear_sum_assignment(-agree)

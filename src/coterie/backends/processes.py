@@ -21,16 +21,13 @@ from torch import Tensor
 from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
-from coterie.errors import CoterieError
+from coterie.backends.torchrun import launched
+from coterie.errors import CoterieError, Lost
 
 T = TypeVar("T")
 
 WAIT = timedelta(minutes=30)  # for a process that says nothing; one whose connection ends is missed at once
 CHUNK = 16 * 2**20  # bytes of rows that a process sends at a time
-
-
-class Lost(Exception):
-    """Another process of this run is gone. Nothing that the user set is wrong, so it is no CoterieError."""
 
 
 @dataclass(frozen=True)
@@ -173,16 +170,6 @@ def _missing() -> Iterator[None]:
         yield
     except RuntimeError as problem:
         raise Lost("another process of this run is gone") from problem
-
-
-def launched() -> bool:
-    """Was this process started by torchrun, beside others?"""
-    return dist.is_available() and dist.is_torchelastic_launched() and int(os.environ["WORLD_SIZE"]) > 1
-
-
-def is_first() -> bool:
-    """Known before the processes have met."""
-    return not launched() or os.environ["RANK"] == "0"
 
 
 @cache

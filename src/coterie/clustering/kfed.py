@@ -28,6 +28,7 @@ from coterie.clustering.local import (
     separated,
     whole,
 )
+from coterie.clustering.paper import BIBTEX
 from coterie.errors import CoterieError, require
 from coterie.prng import numpy_generator
 
@@ -80,12 +81,7 @@ class KFed(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     Differs: the published program runs Lloyd to convergence at the server; that is lloyd_rounds=None.
     """
 
-    bibtex = """@inproceedings{dennis2021heterogeneity,
-  title={Heterogeneity for the Win: One-Shot Federated Clustering},
-  author={Dennis, Don Kurian and Li, Tian and Smith, Virginia},
-  booktitle={ICML},
-  year={2021}
-}"""
+    bibtex = BIBTEX
 
     def __init__(
         self,

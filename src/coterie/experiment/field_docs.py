@@ -33,9 +33,9 @@ def explained(make: Callable[..., Any]) -> list[Explained]:
     """The settings of a dataclass, or of a function, in their order."""
     meanings: dict[str, str] = {}
     for kind in _sources(make):
-        meanings.update(_comments(kind))  # a field written anew has its own comment, or none
+        meanings.update(_meanings(kind))  # a field written anew has its own comment, or none
     return [
-        Explained(name, _words(setting.hint), _default(setting.default), meanings.get(name, ""))
+        Explained(name, words(setting.hint), _default(setting.default), meanings.get(name, ""))
         for name, setting in parameters(make).items()
     ]
 
@@ -49,16 +49,20 @@ def _sources(make: Callable[..., Any]) -> list[Any]:
     )
 
 
-def _comments(make: Any) -> dict[str, str]:
-    """The comment at the end of the line, or lines, of each field or parameter."""
+def _meanings(make: Any) -> dict[str, str]:
     try:
         source = textwrap.dedent(inspect.getsource(make))
     except OSError:  # the program may be installed without its source
         return {}
+    return comments(source, ast.parse(source).body[0])
+
+
+def comments(source: str, made: ast.stmt) -> dict[str, str]:
+    """The comment at the end of the line, or lines, of each field or parameter of what is made in the source."""
     tokens = tokenize.generate_tokens(io.StringIO(source).readline)
     beside = {t.start[0]: t.string.lstrip("# ") for t in tokens if t.type == tokenize.COMMENT}
     found = {}
-    for name, node in _written(ast.parse(source).body[0]):
+    for name, node in _written(made):
         lines = range(node.lineno, (node.end_lineno or node.lineno) + 1)
         found[name] = " ".join(beside[line] for line in lines if line in beside)
     return found
@@ -74,7 +78,7 @@ def _written(node: ast.stmt) -> list[tuple[str, ast.AnnAssign | ast.arg]]:
     return []
 
 
-def _words(hint: Any) -> str:
+def words(hint: Any) -> str:
     return "a path" if Path in get_args(hint) else describe(hint)
 
 

@@ -13,8 +13,6 @@ from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from functools import cache
 from typing import Any, get_args, get_type_hints
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
-
 from coterie.errors import CoterieError, SettingError
 from coterie.validation import NONE, describe, nearest
 
@@ -103,13 +101,15 @@ def _value(section: Section, key: str, setting: Setting) -> Any:
         return None
     try:
         return _adapter(setting.hint).validate_python(_frozen(value))
-    except ValidationError as problem:
+    except ValueError as problem:  # as pydantic's ValidationError is
         raise CoterieError(f"{name} is {value!r}; allowed is {allowed}") from problem
 
 
 @cache
-def _adapter(hint: Any) -> TypeAdapter[Any]:
+def _adapter(hint: Any) -> Any:
     """Strict: "3" is no number, nor is true; a whole number will do where a number is wanted."""
+    from pydantic import ConfigDict, TypeAdapter  # here, so that names are chosen and listed without it
+
     return TypeAdapter(hint, config=ConfigDict(strict=True, allow_inf_nan=False))
 
 

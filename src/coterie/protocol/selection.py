@@ -16,7 +16,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from coterie.clustering.kfed import combine, local_clusters
 from coterie.errors import require
 from coterie.prng import gumbel, mix
 from coterie.protocol.algorithm import Algorithm
@@ -108,6 +107,8 @@ def enrol(how: Participation, state: State, clients: Clients, traffic: Traffic) 
     state = state.update(**{SIZE: sent.scattered("size", state.n_clients)})
     if how.select != "loss-per-cluster":
         return state
+    from coterie.clustering.kfed import combine  # here, since scikit-learn comes with it
+
     every = sent.scattered("means", state.n_clients).double().cpu().numpy()
     means = [each[np.isfinite(each).all(1)] for each in every]
     most = sum(map(len, means))
@@ -131,6 +132,8 @@ def introduce(how: Participation, cohort: Cohort) -> Fields:
     """My size, and for k-FED the means of my inputs, flattened (k', feature); nan where I have fewer."""
     if how.select != "loss-per-cluster":
         return {"size": cohort.sizes}
+    from coterie.clustering.kfed import local_clusters  # here, since scikit-learn comes with it
+
     points, seed = cohort.points, _seed(cohort.context)
     x = points.x.flatten(1)
     means = torch.full((len(cohort), how.local_clusters, x.shape[1]), torch.nan, dtype=cohort.model.dtype)

@@ -12,12 +12,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import ClassVar, Literal
 
-import networkx as nx
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
 from coterie.errors import SettingError, require
@@ -180,6 +177,8 @@ class Graph(Checked):
             return np.empty(0, dtype=np.int64)
         if self.kind == "complete":
             return np.arange(_n_pairs(n))
+        import networkx as nx  # here, since importing it takes a while
+
         if self.kind == "barabasi-albert":
             return _pairs(nx.barabasi_albert_graph(n, self._attachments(n), seed=seed).edges)
         if self.kind == "random-geometric":
@@ -261,6 +260,9 @@ def _pairs(edges: Iterable[tuple[int, int]]) -> Pairs:
 
 
 def _is_connected(pairs: Pairs, n: int) -> bool:
+    from scipy.sparse import coo_array  # here, since importing it takes a while
+    from scipy.sparse.csgraph import connected_components
+
     low, high = _ends(pairs)
     matrix = coo_array((np.ones(len(pairs), dtype=np.int8), (low, high)), shape=(n, n))
     return bool(connected_components(matrix, directed=False, return_labels=False) == 1)
@@ -276,6 +278,8 @@ def _random_geometric(n: int, n_edges: int, seed: int) -> Pairs:
     This is the graph of the radius at which the mean degree is nearest to the one asked for; a radius
     computed beforehand would miss it by chance and at the square's border.
     """
+    import networkx as nx
+
     radius = 1.1 * math.sqrt(2 * n_edges / (math.pi * n * (n - 1)))  # n π r² neighbours, away from the border
     drawn = nx.random_geometric_graph(n, radius, seed=seed)
     while drawn.number_of_edges() < n_edges:

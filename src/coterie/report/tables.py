@@ -1,8 +1,7 @@
-"""Tables for people: the end of a run, runs compared, and the algorithms."""
+"""Tables for people: the end of a run, runs compared, a client taken in, a number of clusters chosen."""
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -10,8 +9,6 @@ from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
-from coterie.algorithms import Algorithm
-from coterie.experiment.field_docs import REQUIRED, explained
 from coterie.model_selection.choice import Choice
 from coterie.report.compare import Line, Numbers
 from coterie.runs.onboarding import Onboarded
@@ -41,18 +38,6 @@ def compared(lines: Sequence[Line]) -> Table:
     for line, column in zip(lines, columns, strict=True):
         cells = [_spread(h, *column[h]) if h in column else _ABSENT for h in headings]
         table.add_row(escape(line.name), *cells, str(len(line.runs)))
-    return table
-
-
-def algorithms(known: Mapping[str, type[Algorithm]]) -> Table:
-    """The list: what each is, where it runs, and its settings."""
-    table = Table(box=SIMPLE_HEAD, show_edge=False)
-    for heading in ("algorithm", "what it is", "runs", "settings (defaults)"):
-        table.add_column(heading, overflow="fold")
-    for name, kind in known.items():
-        first = inspect.cleandoc(kind.__doc__ or "").partition("\n")[0]
-        cells = (name, first, where(kind), ", ".join(settings(kind)) or _ABSENT)
-        table.add_row(*map(escape, cells))
     return table
 
 
@@ -93,25 +78,6 @@ def chosen(choice: Choice) -> Table:
         mark = "chosen" if line.chosen else ""
         table.add_row(str(line.n_clusters), *losses, str(line.parameters), f"{line.megabytes:.3g}", mark)
     return table
-
-
-def where(kind: type[Algorithm]) -> str:
-    return "server" if kind.needs_server else "server, graph"
-
-
-def settings(kind: type[Algorithm]) -> list[str]:
-    """Each setting with its default, as it is written in Python."""
-    return [one.name if one.default == REQUIRED else f"{one.name}={one.default}" for one in explained(kind)]
-
-
-def meanings(kind: type[Algorithm]) -> list[str]:
-    """A line for each setting: its name, its default, what it means, and what it may be."""
-    rows = explained(kind)
-    name = max((len(one.name) for one in rows), default=0)
-    default = max((len(one.default) for one in rows), default=0)
-    return [
-        f"  {one.name:{name}}  {one.default:{default}}  {one.meaning or _ABSENT} ({one.type})" for one in rows
-    ]
 
 
 def _headings(rows: Iterable[Mapping[str, object]]) -> list[str]:

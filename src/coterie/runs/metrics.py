@@ -12,9 +12,6 @@ from functools import reduce
 
 import numpy as np
 import torch
-from scipy.sparse import coo_array, diags_array
-from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
-from sklearn.metrics import adjusted_rand_score
 from torch import Tensor
 from torch.nn.functional import normalize, one_hot
 
@@ -137,6 +134,9 @@ def spectral_gap(edges: Tensor, clients: int) -> float:
     """
     if clients == 1:
         return 1.0
+    from scipy.sparse import coo_array, diags_array  # here, since importing it takes a while
+    from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
+
     aggregator, speaker = edges.cpu().numpy()
     hears = coo_array((np.ones(len(aggregator)), (aggregator, speaker)), shape=(clients, clients)).tocsr()
     degree = np.asarray(hears.sum(axis=1)).ravel()
@@ -172,6 +172,8 @@ def spectral_gap(edges: Tensor, clients: int) -> float:
 
 def ari(importance: Tensor, mixture: Tensor) -> float:
     """The adjusted Rand index of each client's largest importance and its largest true share."""
+    from sklearn.metrics import adjusted_rand_score  # here, since importing it takes a second
+
     found, true = importance.argmax(1).cpu().numpy(), mixture.argmax(1).cpu().numpy()
     return float(adjusted_rand_score(true, found))
 

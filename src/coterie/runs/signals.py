@@ -7,7 +7,8 @@ import signal
 import threading
 from typing import Self
 
-from coterie.backends.processes import Lost, ProcessGroup
+from coterie.backends.processes import ProcessGroup
+from coterie.errors import Lost
 
 log = logging.getLogger("coterie")
 

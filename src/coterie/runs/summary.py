@@ -6,7 +6,6 @@ from dataclasses import asdict
 from typing import Any
 
 import torch
-from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from coterie.data.federation import Description
@@ -39,6 +38,8 @@ def center_scores(coordinator: Coordinator, about: Description, centers: Tensor)
 
 def match(loss: Tensor) -> tuple[list[int], list[int]]:
     """Centers and distributions paired off, one to one, at the least total loss (cluster, distribution)."""
+    from scipy.optimize import linear_sum_assignment  # here, since importing it takes a while
+
     known = loss.nan_to_num(torch.inf).clamp(max=torch.finfo(loss.dtype).max / (1 + loss.numel()))
     clusters, distributions = linear_sum_assignment(known.double().cpu().numpy())
     return clusters.tolist(), distributions.tolist()

@@ -10,15 +10,17 @@ import logging
 import os
 import shutil
 from collections.abc import Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor
 
 from coterie.engine.batches import table_bytes
-from coterie.engine.compile.step import CompiledStep
 from coterie.engine.model import FunctionalModel
 from coterie.engine.training import Training
+
+if TYPE_CHECKING:
+    from coterie.engine.compile.step import CompiledStep
 
 log = logging.getLogger("coterie.engine.compile.policy")
 
@@ -147,6 +149,8 @@ class Compiler:
         why = f"without it this stage is about {plain:.0f} s of work" if plain > PAYS else "as asked for"
         log.info("steps of %d clients at once are compiled: %s ...", lanes, why)
         try:
+            from coterie.engine.compile.step import CompiledStep  # here, since Inductor comes with it
+
             return CompiledStep(
                 self.model,
                 training,

@@ -1,0 +1,156 @@
+"""`coterie run` and `coterie resume`: the methods of an experiment, one after another, each in its folder."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from coterie import toml
+from coterie.cli.console import open_console, say
+from coterie.cli.data import DataFolder
+from coterie.errors import CoterieError, Interrupted, Lost
+
+if TYPE_CHECKING:
+    from coterie.experiment.experiment import Experiment, Prepared
+    from coterie.runs.folder import RunFolder
+
+
+def run(
+    experiment: Annotated[Path, typer.Argument(help="A TOML file.")],
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="A change, such as algorithm.pull=0.5; may be repeated.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="In place of the file's seed.")] = None,
+    out: Annotated[Path | None, typer.Option(help="The run's folder; runs/NAME-SEED if not given.")] = None,
+    again: Annotated[bool, typer.Option("--again", help="Start over in a folder that holds a run.")] = False,
+    data_dir: DataFolder = None,
+) -> int:
+    """Run an experiment."""
+    from coterie.backends.processes import here
+    from coterie.data.sources.catalogue import use
+    from coterie.experiment.experiment import load
+
+    use(data_dir)
+    asked = here().agree(lambda: load(experiment, set_ or (), seed))
+    folder = out or Path("runs") / f"{asked.name}-{asked.seed}"
+    prepared, text = here().agree(lambda: (asked.prepare(), asked.resolved()))
+    here().once(lambda: _begin(asked, folder, again, text))
+    return _play(prepared, folder)
+
+
+def resume(
+    folder: Annotated[Path, typer.Argument(help="The folder of a run that was stopped.")],
+    data_dir: DataFolder = None,
+) -> int:
+    """Go on with a run that was interrupted, from its last checkpoint."""
+    from coterie.backends.processes import here
+    from coterie.data.sources.catalogue import use
+    from coterie.experiment.experiment import load
+
+    use(data_dir)
+    if not (folder / "experiment.toml").is_file():
+        raise CoterieError(
+            f"{folder} holds no experiment.toml; allowed is the folder of a run that was begun"
+        )
+    refuse_from_python(folder, "go on there with coterie.run(..., out=..., resume=True)")
+    return _play(here().agree(load(folder / "experiment.toml").prepare), folder)
+
+
+def refuse_from_python(folder: Path, instead: str) -> None:
+    path = folder / "experiment.toml"
+    if path.is_file() and toml.read(path.read_text(encoding="utf-8"), str(folder)).get("made"):
+        raise CoterieError(f"{folder} was made in Python; {instead}")
+
+
+# folders
+
+
+def _begin(asked: Experiment, folder: Path, again: bool, text: str) -> None:
+    from coterie.files import make_folder, write_whole
+
+    _make_room(asked, folder, again)
+    if asked.several or asked.auto:
+        make_folder(folder)
+        write_whole(folder / "experiment.toml", text.encode())
+
+
+def _make_room(experiment: Experiment, folder: Path, again: bool) -> None:
+    """Refuse a folder that holds a run, or forget that run."""
+    from coterie.cli.clusters import place
+    from coterie.model_selection import tried
+    from coterie.model_selection.choice import forget
+    from coterie.runs.folder import RunFolder
+
+    stores = [RunFolder(folder), *(place(experiment, folder, method) for method in experiment.methods)]
+    taken = [store for store in stores if store.taken or tried.any_in(store.folder)]
+    if taken and not again:
+        raise CoterieError(
+            f"--out is '{folder}', which already holds a run; allowed is another folder, --again to start over, "
+            f"or `coterie resume {folder}`"
+        )
+    old = [RunFolder(folder / label) for label in _labels_of(folder)]
+    for store in (*old, *reversed(taken)):
+        forget(store.folder)
+        store.clear()
+
+
+def _labels_of(folder: Path) -> list[str]:
+    """The methods of the run that lies in this folder, which need not be those of the run to come."""
+    try:
+        old = toml.read((folder / "experiment.toml").read_text(encoding="utf-8"), str(folder))
+        return [Path(method["label"]).name for method in old["method"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+
+
+# playing
+
+
+def _play(prepared: Prepared, folder: Path) -> int:
+    """All methods that are not finished, one after another; then the table."""
+    from coterie.backends.processes import here
+    from coterie.cli.clusters import place, settle
+    from coterie.protocol.stages import Progress
+    from coterie.report.progress import Watcher
+
+    console = open_console()
+    try:
+        with Watcher(console) as watcher:
+            prepared = settle(prepared, folder, watcher)
+            experiment = prepared.experiment
+            for method in experiment.methods:
+                store = place(experiment, folder, method)
+                finished, begun = here().once(partial(_how_far, store))
+                if not finished:
+                    watch = watcher.method(method.label, Progress(method.stages).planned)
+                    prepared.play(method, store.folder, resume=begun, watch=watch)
+    except KeyboardInterrupt as stopped:
+        raise Interrupted(f"interrupted; go on with `coterie resume {folder}`") from stopped
+    except Lost as lost:
+        raise Lost(f"{lost}; go on with `coterie resume {folder}`") from lost
+    if here().first:
+        _show(experiment, folder)
+    return 0
+
+
+def _how_far(store: RunFolder) -> tuple[bool, bool]:
+    """Is the run finished, or begun?"""
+    return store.finished, store.experiment.exists()
+
+
+def _show(experiment: Experiment, folder: Path) -> None:
+    """The table at the end."""
+    from coterie.cli.clusters import place
+    from coterie.report import tables
+    from coterie.report.compare import measured
+
+    console = open_console()
+    summaries = {m.label: place(experiment, folder, m).summary() for m in experiment.methods}
+    console.print(tables.end_of_run({label: measured(one) for label, one in summaries.items()}))
+    for label, summary in summaries.items():
+        if "privacy" in summary:
+            say(console, f"privacy of {label}: {summary['privacy']['says']}")
+    say(console, f"\nThe run is in {folder}")

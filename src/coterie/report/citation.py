@@ -1,0 +1,93 @@
+"""The BibTeX of what a run used: its algorithms, those that initialise them, its client selection, its privacy."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from coterie import ALGORITHMS, __version__, toml
+from coterie.algorithms.fedspd import FedSPD
+from coterie.clustering.paper import BIBTEX as KFED
+from coterie.errors import CoterieError
+from coterie.experiment.experiment import load
+from coterie.protocol.stages import Stage
+
+log = logging.getLogger("coterie")
+
+COTERIE = f"""@software{{coterie,
+  title={{coterie: Clustered and Personalised Federated Learning}},
+  version={{{__version__}}}
+}}"""
+POWER_OF_CHOICE = """@article{cho2020client,
+  title={Client Selection in Federated Learning: Convergence Analysis and Power-of-Choice Selection Strategies},
+  author={Cho, Yae Jee and Wang, Jianyu and Joshi, Gauri},
+  journal={arXiv preprint arXiv:2010.01243},
+  year={2020}
+}"""
+NOISE_ON_MODELS = """@article{wei2020federated,
+  title={Federated Learning With Differential Privacy: Algorithms and Performance Analysis},
+  author={Wei, Kang and Li, Jun and Ding, Ming and Ma, Chuan and Yang, Howard H. and Farokhi, Farhad and Jin, Shi
+    and Quek, Tony Q. S. and Poor, H. Vincent},
+  journal={IEEE Transactions on Information Forensics and Security},
+  volume={15},
+  pages={3454--3469},
+  year={2020}
+}"""
+OF_SELECTION = {"loss": (POWER_OF_CHOICE,), "loss-per-cluster": (POWER_OF_CHOICE, KFED)}
+OF_PRIVACY = {"paper": (FedSPD.bibtex, NOISE_ON_MODELS)}
+
+
+@dataclass(frozen=True)
+class Used:
+    """What a stage used."""
+
+    algorithm: str  # the name of its class
+    select: str
+    mechanism: str | None  # of privacy
+
+    def entries(self) -> Iterator[str]:
+        known = {kind.__name__: kind.bibtex for kind in ALGORITHMS.values()}
+        if self.algorithm not in known:
+            log.warning("%s is none of coterie's algorithms; its reference is not known here", self.algorithm)
+        yield known.get(self.algorithm, "")
+        yield from OF_SELECTION.get(self.select, ())
+        yield from OF_PRIVACY.get(self.mechanism or "", ())
+
+
+def citation(folder: Path) -> str:
+    """Each entry once, in the order of the stages; coterie itself comes last."""
+    entries = [entry for used in _stages(folder) for entry in used.entries() if entry]
+    return "\n\n".join(dict.fromkeys([*entries, COTERIE]))
+
+
+def _stages(folder: Path) -> list[Used]:
+    """All stages of all methods in the folder of a run, initialisations among them."""
+    path = folder / "experiment.toml"
+    if not path.is_file():
+        raise CoterieError(
+            f"{folder} holds no experiment.toml; allowed is the folder of a run that was begun"
+        )
+    table = toml.read(path.read_text(encoding="utf-8"), str(path))
+    if "made" in table:
+        stages = table.get("stages")
+        return [_from_python(stage, folder) for stage in (stages if isinstance(stages, list) else [stages])]
+    return [_from_stage(stage) for method in load(path).methods for stage in method.stages]
+
+
+def _from_stage(stage: Stage) -> Used:
+    mechanism = None if stage.privacy is None else stage.privacy.mechanism
+    return Used(type(stage.algorithm).__name__, stage.participation.select, mechanism)
+
+
+def _from_python(stage: Any, folder: Path) -> Used:
+    """A run made in Python keeps its stages as Python writes them: Stage(algorithm=FedAvg(weights='size'), ..."""
+    begins = re.match(r"Stage\(algorithm=(\w+)", stage) if isinstance(stage, str) else None
+    if begins is None:
+        raise CoterieError(f"{folder} holds no whole run: a stage is {stage!r}")
+    select = re.search(r"participation=Participation\(.*?select='([^']*)'", stage)
+    mechanism = re.search(r"privacy=Privacy\(mechanism='([^']*)'", stage)
+    return Used(begins[1], select[1] if select else "uniform", mechanism[1] if mechanism else None)
