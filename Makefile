@@ -19,6 +19,7 @@ run: $(VENV)/.installed
 test: $(VENV)/.installed
 	@echo "ruff ..." && $(BIN)/ruff check . && $(BIN)/ruff format --check .
 	@echo "mypy --strict ..." && $(BIN)/mypy
+	@echo "import-linter ..." && $(BIN)/lint-imports --no-cache > .import-linter.log 2>&1 || { cat .import-linter.log; exit 1; }
 	@echo "pytest ..." && $(BIN)/pytest -n 2 -m "not slow"
 
 test-slow: $(VENV)/.installed

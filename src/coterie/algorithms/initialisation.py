@@ -11,9 +11,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
-from coterie.algorithms import Algorithm, FedAvg, FedSoft, OneShot, WeCFL
+from coterie.algorithms.fedavg import FedAvg
+from coterie.algorithms.fedsoft import FedSoft
+from coterie.algorithms.oneshot import OneShot
+from coterie.algorithms.wecfl import WeCFL
 from coterie.engine.training import Training
 from coterie.errors import SettingError, require
+from coterie.protocol.algorithm import Algorithm
 from coterie.protocol.participation import Participation
 from coterie.protocol.privacy import Privacy
 from coterie.protocol.stages import Stage, Stages
