@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from coterie.data.federation import Federation
+from coterie.data.federation import Federation, Task
 from coterie.engine.model import LOSSES, FunctionalModel, Loss
 from coterie.engine.rows import Build
 from coterie.engine.training import Training
@@ -17,6 +17,11 @@ from coterie.protocol.client_state import ClientState
 from coterie.protocol.cohort import Cohort
 from coterie.protocol.peer import Peer
 from coterie.protocol.stages import Stages
+
+
+def server_model(build: Build, task: Task, *, loss: Loss | None = None, **how: Any) -> FunctionalModel:
+    """The model for a server that has no data: it makes the first centers and knows what a row holds."""
+    return FunctionalModel(build, loss or LOSSES[task], **how)
 
 
 def functional_model(
