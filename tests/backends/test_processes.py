@@ -21,9 +21,9 @@ from coterie import toml
 from coterie.backends.sharded import dealt
 from coterie.cli.main import main
 from coterie.runs.folder import RunFolder
-from tests.world_plays import all_plays, play, plays
+from tests.backends.process_runs import all_plays, play, plays
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m"]
 MEANS = (
     "FedAvg",
@@ -51,7 +51,7 @@ def test_clients_are_dealt_out_by_work() -> None:
 
 def _played(folder: Path, which: str) -> Path:
     """What two processes make of these plays."""
-    command = [*TORCHRUN, "tests.world_plays", str(folder), which]
+    command = [*TORCHRUN, "tests.backends.process_runs", str(folder), which]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     return folder

@@ -1,4 +1,4 @@
-"""Played by every process that torchrun starts for test_world.py; the first one leaves what came out in a folder."""
+"""Run by every process that torchrun starts for test_processes.py; the first one leaves what came out in a folder."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from coterie.backends.simulation import Simulation
 from coterie.data import regressions
 from coterie.protocol.privacy import Privacy
 from coterie.runs.monitor import Monitor
-from tests.test_contracts import CASES, TRAINING, algorithm, linear
+from tests.contract.test_contracts import CASES, TRAINING, algorithm, linear
 
 F64 = torch.float64
 LOSSY = {"fraction": 0.7, "absent": 0.3, "stragglers": 0.3}

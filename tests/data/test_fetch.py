@@ -24,8 +24,8 @@ from coterie.data.sources import archives, packages
 from coterie.data.sources.fetch import Package, get
 from coterie.data.sources.png import read_png
 from coterie.errors import CoterieError
-from tests.test_plays import PLAY
-from tests.test_sources import pictures, write_idx
+from tests.data.test_shakespeare import PLAY
+from tests.data.test_sources import pictures, write_idx
 
 INSTEAD = "put the files there yourself"
 

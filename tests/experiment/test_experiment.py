@@ -19,7 +19,7 @@ from coterie.errors import CoterieError
 from coterie.experiment.experiment import SOURCES, Experiment, load, parse
 from coterie.protocol.stages import Stage
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 SMALL: dict[str, Any] = {
     "data": {"source": "regressions", "clients": 6, "sizes": [4, 6], "dimension": 3},
     "model": {"name": "linear"},

@@ -31,7 +31,7 @@ from coterie.backends.simulation import Simulation
 from coterie.data import from_arrays, regressions
 from coterie.protocol.received import Received
 from coterie.runs.summary import summarise
-from tests.test_algorithms import messages, one_number_cohort, state
+from tests.algorithms.test_algorithms import messages, one_number_cohort, state
 
 F64 = torch.float64
 TRAINING = Training(learning_rate=0.02, batch_size=10, epochs=2)

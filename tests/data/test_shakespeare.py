@@ -11,7 +11,7 @@ from coterie.data import load
 from coterie.data.sources.shakespeare import speeches
 from coterie.data.sources.text import CHARACTERS, by_role, tokens
 from coterie.errors import CoterieError
-from tests.test_sources import write
+from tests.data.test_sources import write
 
 
 def test_characters():

@@ -13,7 +13,7 @@ from coterie.backends.simulation import Simulation
 from coterie.data import regressions
 from coterie.errors import SettingError
 from coterie.protocol.cohort import Cohort, Personal
-from tests.test_algorithms import F64, messages, one_number_cohort
+from tests.algorithms.test_algorithms import F64, messages, one_number_cohort
 
 STEP = Training(learning_rate=0.1, batch_size=None, epochs=1)
 

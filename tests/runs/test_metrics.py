@@ -39,7 +39,7 @@ from coterie.report.compare import measured
 from coterie.runs import metrics
 from coterie.runs.folder import RunFolder
 from coterie.runs.monitor import EACH_ROUND, EVALUATED, Monitor
-from tests.test_algorithms import one_number_cohort
+from tests.algorithms.test_algorithms import one_number_cohort
 
 F64 = torch.float64
 TRAINING = Training(learning_rate=0.02, batch_size=10, epochs=1)

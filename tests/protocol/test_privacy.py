@@ -25,7 +25,7 @@ from coterie.protocol.cohort import Cohort, RoundContext
 from coterie.protocol.message import Fields, Messages
 from coterie.protocol.privacy import MODELS, clipped
 from coterie.protocol.selection import Answer
-from tests.test_contracts import (
+from tests.contract.test_contracts import (
     CASES,
     F64,
     PLACES,
