@@ -272,7 +272,7 @@ def test_what_was_tried_is_loaded_by_clients_in_another_order() -> None:
     assert again.best is not None
     assert again.best.loss == run.best.loss
     memories = (
-        (run.best.client_state, again.best.memory),
+        (run.best.client_state, again.best.client_state),
         (run.clients.cohort.client_state, again.clients.cohort.client_state),
     )
     for (old, new), (was, now) in zip(
