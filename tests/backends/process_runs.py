@@ -8,28 +8,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from coterie import Federation, Graph, Participation, Server, Stage, Stages, Training
+from coterie import Graph, Participation, Server, Stage, Stages, Training
 from coterie.backends.processes import ProcessGroup, here, wait_for_all
-from coterie.backends.simulation import Simulation
-from coterie.data import regressions
 from coterie.protocol.privacy import Privacy
 from coterie.runs.monitor import Monitor
-from tests.contract.test_contracts import CASES, TRAINING, algorithm, linear
+from tests.builders import CASES, MOMENTUM, algorithm, clients, simulation
 
-F64 = torch.float64
 LOSSY = {"fraction": 0.7, "absent": 0.3, "stragglers": 0.3}
 
 
-def clients() -> Federation:
-    return regressions(clients=13, pattern="10:90", sizes=(15, 40), separation=166.0, test_points=5, seed=7)
-
-
 def stage(name: str, rounds: int = 3, **how: Any) -> Stage:
-    return Stage(algorithm(name), rounds, **{"training": TRAINING, **how})
+    return Stage(algorithm(name), rounds, **{"training": MOMENTUM, **how})
 
 
 def plays() -> dict[str, Stages]:
@@ -86,29 +78,29 @@ class Counted:
 
 def play(plan: Stages, counted: Counted | None = None) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """All that a play leaves: results, checkpoints, scores, meters, traffic."""
-    simulation = Simulation(linear, clients(), plan, seed=3, dtype=F64, device=torch.device("cpu"))
-    monitor = Monitor(simulation)
+    run = simulation(plan, clients(n=13))
+    monitor = Monitor(run)
     tensors: dict[str, Tensor] = {}
-    while not simulation.done:
+    while not run.done:
         before = Counted() if counted is None else replace(counted)
-        sent = simulation.step()
-        if counted is not None and simulation.progress.played == 1:
+        sent = run.step()
+        if counted is not None and run.progress.played == 1:
             numbers = {"fetched": counted.fetched - before.fetched, "added": counted.added - before.added}
         if len(sent):
             tensors |= {f"meter.{n}": t for n, t in monitor.each_round(sent)[1].items()}
     found, columns = monitor.each_round(sent)
-    now = simulation.result()
+    now = run.result()
     scores = now.scores
     assert scores is not None
     tensors |= {f"test.{n}": t for n, t in scores.named().items()}
     more, _ = monitor.evaluated(sent, now)
     tensors |= {f"meter.{n}": t for n, t in columns.items()}
-    tensors |= {f"saved.{n}": t.clone() for n, t in simulation.save()[0].items()}
-    result = simulation.whole(simulation.result(final=True))
+    tensors |= {f"saved.{n}": t.clone() for n, t in run.save()[0].items()}
+    result = run.whole(run.result(final=True))
     tensors |= {"centers": result.centers, "importance": result.importance}
     tensors |= {"rows": result.personal.rows, "weights": result.personal.weights}
-    said = {**found, **more, "loss": simulation.training_loss(sent), **simulation.traffic.named()}
-    said["rounds"] = simulation.progress.played
+    said = {**found, **more, "loss": run.training_loss(sent), **run.traffic.named()}
+    said["rounds"] = run.progress.played
     return tensors, said | (numbers if counted is not None else {})
 
 

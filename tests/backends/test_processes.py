@@ -22,8 +22,8 @@ from coterie.backends.sharded import dealt
 from coterie.cli.main import main
 from coterie.runs.folder import RunFolder
 from tests.backends.process_runs import all_plays, play, plays
+from tests.builders import ROOT
 
-ROOT = Path(__file__).parents[2]
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m"]
 MEANS = (
     "FedAvg",

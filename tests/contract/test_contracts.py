@@ -2,32 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from coterie import ALGORITHMS, Algorithm, Federation, Graph, Participation, Server, Stage, Stages, Training
+from coterie import ALGORITHMS, Graph, Participation, Server, Stage, Stages, Training
 from coterie.backends.evaluation import Result
 from coterie.backends.loopback import run_apart
-from coterie.backends.simulation import Simulation
-from coterie.data import digits, from_arrays, regressions
-
-F64 = torch.float64
-TRAINING = Training(learning_rate=0.02, batch_size=10, epochs=1, momentum=0.5, keep_optimizer=True)
-PLACES = {"server": Server(), "graph": Graph("erdos-renyi", degree=3.0)}
-CASES = [
-    (name, place)
-    for name, kind in ALGORITHMS.items()
-    for place in PLACES
-    if place == "server" or not kind.needs_server
-]
-
-
-def algorithm(name: str, clusters: int = 2) -> Algorithm:
-    kind = ALGORITHMS[name]
-    return kind(n_clusters=clusters) if "n_clusters" in {f.name for f in fields(kind)} else kind()
+from coterie.data import digits, from_arrays
+from tests.builders import (
+    CASES,
+    F64,
+    MOMENTUM,
+    PLACES,
+    algorithm,
+    clients,
+    close,
+    finish,
+    linear,
+    parts,
+    play,
+    same_bits,
+    simulation,
+)
 
 
 def applies(name: str, contract: str) -> None:
@@ -36,39 +35,9 @@ def applies(name: str, contract: str) -> None:
         pytest.skip(f"{name}: {reason}")
 
 
-def linear() -> nn.Module:
-    return nn.Linear(10, 1, bias=False)
-
-
-def clients() -> Federation:
-    return regressions(clients=12, pattern="10:90", sizes=(15, 40), separation=166.0, test_points=5, seed=7)
-
-
 def stages(name: str, place: str, rounds: int = 3, clusters: int = 2, **participation: float) -> Stages:
-    stage = Stage(algorithm(name, clusters), rounds, TRAINING, PLACES[place], Participation(**participation))
+    stage = Stage(algorithm(name, clusters), rounds, MOMENTUM, PLACES[place], Participation(**participation))
     return Stages((stage,))
-
-
-def play(
-    plan: Stages, data: Federation, chunk: int | None = None, seed: int = 3
-) -> tuple[Simulation, Result]:
-    simulation = Simulation(linear, data, plan, seed=seed, dtype=F64, chunk=chunk, device=torch.device("cpu"))
-    while not simulation.done:
-        simulation.step()
-    return simulation, simulation.result(final=True)
-
-
-def parts(result: Result) -> list[Tensor]:
-    return [result.centers, result.importance, result.personal.rows, result.personal.weights]
-
-
-def same_bits(a: Result, b: Result) -> bool:
-    return all(torch.equal(x, y) for x, y in zip(parts(a), parts(b), strict=True))
-
-
-def close(a: Result, b: Result) -> None:
-    for x, y in zip(parts(a), parts(b), strict=True):
-        torch.testing.assert_close(x, y, rtol=0, atol=1e-8)
 
 
 @pytest.mark.parametrize(("name", "place"), CASES)
@@ -103,13 +72,13 @@ def test_apart_is_as_together(name: str, place: str, lossy: bool) -> None:
     plan = stages(
         name, place, rounds=4, **({"fraction": 0.7, "absent": 0.3, "stragglers": 0.3} if lossy else {})
     )
-    simulation, together = play(plan, clients())
+    run, together = play(plan, clients())
     apart, traffic = run_apart(linear, clients(), plan, seed=3)
     close(apart, together)
-    final = simulation.stage.algorithm.final_offer(simulation.state.for_everyone())
+    final = run.stage.algorithm.final_offer(run.state.for_everyone())
     if place == "server":
         traffic.to_clients(final)
-    assert traffic == simulation.traffic
+    assert traffic == run.traffic
 
 
 SELECTED = [(name, "loss") for name in ALGORITHMS] + [
@@ -124,17 +93,16 @@ def test_selected_apart_is_as_together_and_resumed_as_never_stopped(name: str, s
     more |= {"clusters": 3} if select == "loss-per-cluster" else {}
     how = Participation(0.4, absent=0.2, select=select, **more)  # type: ignore[arg-type]
     plan = Stages((replace(stages(name, "server", rounds=4)[0], participation=how),))
-    simulation, together = play(plan, clients())
+    run, together = play(plan, clients())
     apart, traffic = run_apart(linear, clients(), plan, seed=3)
     close(apart, together)
-    traffic.to_clients(simulation.stage.algorithm.final_offer(simulation.state.for_everyone()))
-    assert traffic == simulation.traffic
-    first = Simulation(linear, clients(), plan, seed=3, dtype=F64, device=torch.device("cpu"))
+    traffic.to_clients(run.stage.algorithm.final_offer(run.state.for_everyone()))
+    assert traffic == run.traffic
+    first = simulation(plan)
     first.step()
-    again = Simulation(linear, clients(), plan, seed=3, dtype=F64, device=torch.device("cpu"))
+    again = simulation(plan)
     again.load(*first.save())
-    while not again.done:
-        again.step()
+    finish(again)
     assert same_bits(again.result(final=True), together)
 
 
@@ -143,14 +111,13 @@ def test_resumed_is_as_never_stopped(name: str, place: str) -> None:
     applies(name, "resume")
     plan = stages(name, place, rounds=5)
     straight, expected = play(plan, clients())
-    first = Simulation(linear, clients(), plan, seed=3, dtype=F64, device=torch.device("cpu"))
+    first = simulation(plan)
     first.step()
     first.step()
     tensors, numbers = first.save()
-    second = Simulation(linear, clients(), plan, seed=3, dtype=F64, device=torch.device("cpu"))
+    second = simulation(plan)
     second.load({n: t.clone() for n, t in tensors.items()}, numbers)
-    while not second.done:
-        second.step()
+    finish(second)
     assert same_bits(second.result(final=True), expected)
     assert second.traffic == straight.traffic
 
@@ -159,13 +126,11 @@ def test_resumed_is_as_never_stopped(name: str, place: str) -> None:
 @pytest.mark.parametrize(("name", "place"), CASES)
 def test_absent_clients_are_tolerated(name: str, place: str, absent: float) -> None:
     applies(name, "absent clients")
-    simulation, result = play(stages(name, place, absent=absent, stragglers=0.2), clients())
+    run, result = play(stages(name, place, absent=absent, stragglers=0.2), clients())
     assert all(t.isfinite().all() for t in parts(result))
     if absent == 1.0:
-        untouched = Simulation(
-            linear, clients(), stages(name, place), seed=3, dtype=F64, device=torch.device("cpu")
-        )
-        assert torch.equal(simulation.state.centers, untouched.state.centers)
+        untouched = simulation(stages(name, place))
+        assert torch.equal(run.state.centers, untouched.state.centers)
 
 
 @pytest.mark.parametrize(("name", "place"), CASES)
@@ -195,16 +160,15 @@ def test_stages_hand_their_centers_on() -> None:
     """From a server to a graph and back; apart as together, and resumed as straight."""
     first, second = stages("FedSoft", "server")[0], stages("FedSPD", "graph")[0]
     plan = first.then(second).then(first)
-    simulation, result = play(plan, clients())
-    assert simulation.progress.planned == 9
+    run, result = play(plan, clients())
+    assert run.progress.planned == 9
     close(run_apart(linear, clients(), plan, seed=3)[0], result)
-    half = Simulation(linear, clients(), plan, seed=3, dtype=F64, device=torch.device("cpu"))
+    half = simulation(plan)
     for _ in range(4):
         half.step()
-    again = Simulation(linear, clients(), plan, seed=3, dtype=F64, device=torch.device("cpu"))
+    again = simulation(plan)
     again.load(*half.save())
-    while not again.done:
-        again.step()
+    finish(again)
     assert same_bits(again.result(final=True), result)
 
 
@@ -223,13 +187,9 @@ def test_norm_and_dropout_apart_and_in_any_chunk(name: str, place: str) -> None:
     plan = Stages((Stage(algorithm(name), 2, Training(learning_rate=0.05, batch_size=5), topology),))
 
     def together(chunk: int | None) -> Result:
-        simulation = Simulation(
-            with_everything, data, plan, dtype=F64, chunk=chunk, device=torch.device("cpu")
-        )
-        while not simulation.done:
-            simulation.step()
-        assert simulation.model.vectorised
-        return simulation.result(final=True)
+        run = finish(simulation(plan, data, model=with_everything, seed=0, chunk=chunk))
+        assert run.model.vectorised
+        return run.result(final=True)
 
     close(together(1), together(None))
     close(run_apart(with_everything, data, plan)[0], together(None))

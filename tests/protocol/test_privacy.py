@@ -25,17 +25,19 @@ from coterie.protocol.cohort import Cohort, RoundContext
 from coterie.protocol.message import Fields, Messages
 from coterie.protocol.privacy import MODELS, clipped
 from coterie.protocol.selection import Answer
-from tests.contract.test_contracts import (
+from tests.builders import (
     CASES,
     F64,
+    MOMENTUM,
     PLACES,
-    TRAINING,
     algorithm,
     clients,
     close,
+    finish,
     linear,
     play,
     same_bits,
+    simulation,
 )
 
 CLIENT = Privacy(clip=0.5, noise=0.3, share_noise=0.2)
@@ -45,7 +47,7 @@ MECHANISMS = {"client": CLIENT, "paper": PAPER}
 
 def stages(name: str, privacy: Privacy | None, place: str = "server", rounds: int = 3) -> Stages:
     short = pFedMe(local_rounds=2) if name == "pFedMe" else algorithm(name)
-    return Stages((Stage(short, rounds, TRAINING, PLACES[place], privacy=privacy),))
+    return Stages((Stage(short, rounds, MOMENTUM, PLACES[place], privacy=privacy),))
 
 
 def few() -> Federation:
@@ -214,13 +216,11 @@ class Overheard(Together):
         return sent
 
 
-def overheard(plan: Stages, training: Training = TRAINING) -> list[tuple[Messages, Messages]]:
+def overheard(plan: Stages, training: Training = MOMENTUM) -> list[tuple[Messages, Messages]]:
     plan = Stages(replace(stage, training=training) for stage in plan)
-    simulation = Simulation(linear, clients(), plan, seed=3, dtype=F64, device=torch.device("cpu"))
-    simulation.clients = Overheard(simulation.clients.cohort)
-    while not simulation.done:
-        simulation.step()
-    return simulation.clients.letters
+    run = simulation(plan)
+    run.clients = Overheard(run.clients.cohort)
+    return finish(run).clients.letters
 
 
 @pytest.mark.parametrize(("name", "place"), CASES)
@@ -274,7 +274,7 @@ def test_without_noise_and_clip_it_is_as_without_privacy(name: str, place: str) 
 
 
 def test_resumed_is_as_never_stopped(tmp_path: Path) -> None:
-    settings: dict[str, Any] = {"rounds": 6, "training": TRAINING, "privacy": CLIENT, "checkpoint_every": 2}
+    settings: dict[str, Any] = {"rounds": 6, "training": MOMENTUM, "privacy": CLIENT, "checkpoint_every": 2}
     straight = coterie.run(linear, clients(), FedSoft(2), **settings)
 
     def stop(record: dict[str, Any], rounds: int) -> None:

@@ -22,7 +22,7 @@ from coterie.backends.simulation import Simulation
 from coterie.cli.main import main
 from coterie.experiment.experiment import parse
 from coterie.protocol.privacy_accountant import AS_PRINTED, account, check, epsilon, not_covered, total
-from tests.contract.test_contracts import algorithm, clients, linear
+from tests.builders import algorithm, clients, linear
 
 CLIENT = Privacy(noise=0.3, share_noise=0.2)
 PAPER = Privacy("paper", epsilon=10.0, delta=0.01)

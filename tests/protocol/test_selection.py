@@ -24,7 +24,7 @@ from coterie import (
 )
 from coterie.backends.loopback import run_apart
 from coterie.backends.simulation import Simulation
-from coterie.data import from_arrays, regressions
+from coterie.data import from_arrays
 from coterie.engine.rows import Rows
 from coterie.engine.training import Training
 from coterie.experiment.experiment import load as load_experiment
@@ -33,8 +33,9 @@ from coterie.protocol.cohort import RoundContext
 from coterie.protocol.message import Messages, Traffic
 from coterie.protocol.received import State
 from coterie.protocol.selection import CLUSTERS, SIZE, by_loss, by_size, diverse
+from tests import builders
+from tests.builders import F64, linear
 
-F64, CPU = torch.float64, torch.device("cpu")
 TRAINING = Training(learning_rate=0.02, batch_size=10)
 SELECTIONS: dict[str, dict[str, Any]] = {
     "size": {},
@@ -43,13 +44,9 @@ SELECTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-def linear() -> nn.Module:
-    return nn.Linear(10, 1, bias=False)
-
-
 def clients() -> Federation:
     """Of 15 to 40 points; every other client's inputs lie elsewhere, so that k-FED has two clusters to find."""
-    data = regressions(clients=12, pattern="10:90", sizes=(15, 40), separation=166.0, test_points=5, seed=7)
+    data = builders.clients()
     x = data.train.x[data.train.at] + 10.0 * (data.train.owner % 2)[:, None]
     return replace(data, train=replace(data.train, x=x, at=torch.arange(len(x))))
 
@@ -60,7 +57,7 @@ def plan(select: str, algorithm: Any = None, rounds: int = 3, **changed: Any) ->
 
 
 def simulation(stages: Stages, data: Federation | None = None, seed: int = 3) -> Simulation:
-    return Simulation(linear, data or clients(), stages, seed=seed, dtype=F64, device=CPU)
+    return builders.simulation(stages, data or clients(), seed=seed)
 
 
 ROWS = Rows(linear())
