@@ -39,9 +39,8 @@ from coterie.report.compare import measured
 from coterie.runs import metrics
 from coterie.runs.folder import RunFolder
 from coterie.runs.monitor import EACH_ROUND, EVALUATED, Monitor
-from tests.algorithms.test_algorithms import one_number_cohort
+from tests.builders import CPU, F64, one_number_cohort
 
-F64 = torch.float64
 TRAINING = Training(learning_rate=0.02, batch_size=10, epochs=1)
 
 
@@ -199,7 +198,7 @@ def data(pattern: str = "pure") -> coterie.Federation:
 
 def simulation(algorithm: coterie.Algorithm, topology: Topology | None = None, rounds: int = 3) -> Simulation:
     stages = Stages((Stage(algorithm, rounds, TRAINING, topology or Server()),))
-    return Simulation(linear, data(), stages, dtype=F64, device=torch.device("cpu"))
+    return Simulation(linear, data(), stages, dtype=F64, device=CPU)
 
 
 HARD = {"clustering_objective", "learning_objective", "clusterability"}

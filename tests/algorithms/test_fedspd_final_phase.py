@@ -1,4 +1,4 @@
-"""Personal models: FedSPD's final phase and what is averaged, FedEM's largest center."""
+"""FedSPD's final phase: each client trains its personal model, for a while that it chooses itself if asked."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from coterie import FedEM, FedSPD, Stage, Stages, Training
-from coterie.backends.simulation import Simulation
+from coterie import FedSPD, Stage, Stages, Training
 from coterie.data import regressions
 from coterie.errors import SettingError
 from coterie.protocol.cohort import Cohort, Personal
-from tests.algorithms.test_algorithms import F64, messages, one_number_cohort
+from tests.builders import F64, messages, one_number_cohort, simulation
 
 STEP = Training(learning_rate=0.1, batch_size=None, epochs=1)
 
@@ -114,21 +113,12 @@ def test_auto_is_one_of_its_lengths() -> None:
 def test_a_simulation_ends_with_the_mixture() -> None:
     stages = Stages((Stage(FedSPD(2, predict="mixture", final_epochs="auto"), 1, STEP),))
     data = regressions(clients=4, sizes=(5, 9), dimension=3, seed=1)
-    simulation = Simulation(lambda: nn.Linear(3, 1), data, stages, dtype=F64)
-    simulation.step()
-    assert simulation.result(final=True).personal.rows.shape == (4, 2, 4)
+    run = simulation(stages, data, model=lambda: nn.Linear(3, 1), seed=0)
+    run.step()
+    assert run.result(final=True).personal.rows.shape == (4, 2, 4)
 
 
 @pytest.mark.parametrize("wrong", [-1, "long", 1.5, None])
 def test_lengths_that_there_are_not(wrong: Any) -> None:
     with pytest.raises(SettingError, match="final_epochs"):
         FedSPD(2, final_epochs=wrong)
-
-
-def test_fedem_predicts_with_the_largest_center_if_asked() -> None:
-    cohort = one_number_cohort(([1, 1, 1, 1], [0, 9, 9, 9]), ([1], [0]), training=STEP)
-    offer = offered(cohort, 0, 9)
-    largest = FedEM(2, predict="largest").personal(cohort, offer)
-    assert largest.rows.tolist() == [[[9.0]], [[0.0]]]
-    assert largest.weights.tolist() == [[1.0], [1.0]]
-    assert FedEM(2).personal(cohort, offer).rows.shape == (2, 2, 1)
