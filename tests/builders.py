@@ -57,6 +57,10 @@ def clients(mixture: str = "10:90", *, n: int = 12, sizes: tuple[int, int] = (15
     return regressions(n, 2, mixture, sizes=sizes, separation=166.0, test_points=5, seed=7)
 
 
+def larger_clients(mixture: str = "10:90") -> Federation:
+    return clients(mixture, sizes=(20, 40))
+
+
 def simulation(
     plan: Stages,
     data: Federation | None = None,
