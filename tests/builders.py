@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gzip
+import io
 import struct
+import tarfile
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -51,6 +53,10 @@ def algorithm(name: str, clusters: int = 2) -> Algorithm:
 
 def linear() -> nn.Module:
     return nn.Linear(10, 1, bias=False)
+
+
+def affine() -> nn.Module:
+    return nn.Linear(10, 1)
 
 
 def clients(mixture: str = "10:90", *, n: int = 12, sizes: tuple[int, int] = (15, 40)) -> Federation:
@@ -156,6 +162,19 @@ def devices(seed: int = 0, n: int = 20) -> tuple[list[Any], list[Any]]:
 
 
 # files of data sets
+
+
+def tar(path: Path, files: dict[str, bytes]) -> Path:
+    with tarfile.open(path, "w:gz") as out:
+        for name, content in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            out.addfile(member, io.BytesIO(content))
+    return path
+
+
+def left_in(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
 def pictures(*shape: int, seed: int = 0) -> np.ndarray:

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -153,20 +153,9 @@ Start = Callable[..., subprocess.Popen[str]]
 
 
 @pytest.fixture
-def torchrun(tmp_path: Path) -> Iterator[Start]:
+def torchrun(start_process: Start) -> Start:
     """coterie in two processes, in a folder of its own."""
-    started: list[subprocess.Popen[str]] = []
-
-    def start(*words: str) -> subprocess.Popen[str]:
-        pipe = subprocess.PIPE
-        command = [*TORCHRUN, "coterie", *words]
-        started.append(subprocess.Popen(command, cwd=tmp_path, stdout=pipe, stderr=pipe, text=True))
-        return started[-1]
-
-    yield start
-    for process in started:
-        process.kill()
-        process.communicate()
+    return lambda *words: start_process([*TORCHRUN, "coterie", *words])
 
 
 def _outcome(folder: Path) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
 from pathlib import Path
@@ -10,7 +9,6 @@ from statistics import fmean, stdev
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 import coterie
 from coterie import ALGORITHMS, toml
@@ -18,7 +16,6 @@ from coterie.cli.main import main
 from coterie.experiment.experiment import load, parse
 from coterie.experiment.field_docs import explained
 from coterie.experiment.schema import parameters
-from coterie.report.progress import Watcher
 from coterie.runs.folder import RunFolder
 
 SMALL: dict[str, Any] = {
@@ -222,13 +219,3 @@ def test_regression_is_scored_by_its_squared_error(capsys: pytest.CaptureFixture
     ]
     summary = json.loads(Path("r/summary.json").read_text())
     assert f"{summary['personal']['loss']:.3f}" in _line(text, "FedSoft")
-
-
-def test_a_bar_at_a_terminal() -> None:
-    screen = io.StringIO()
-    with Watcher(Console(file=screen, force_terminal=True, width=120)) as watcher:
-        watch = watcher.method("FedSoft", 4)
-        watch({"round": 0, "loss": 0.125}, 4)
-        watch({"round": 3, "loss": None}, 4)
-    text = screen.getvalue()
-    assert all(part in text for part in ("FedSoft", "4/4", "loss", "left"))

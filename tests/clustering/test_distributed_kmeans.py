@@ -11,10 +11,7 @@ from sklearn.cluster import KMeans
 from coterie import CoterieError
 from coterie.clustering.distributed_kmeans import distributed_kmeans, tell
 from coterie.clustering.local import lloyd
-
-
-def column(*numbers: float) -> Any:
-    return np.array(numbers, float)[:, None]
+from tests.builders import column
 
 
 def devices(seed: int = 0) -> list[Any]:

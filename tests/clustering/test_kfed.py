@@ -1,14 +1,12 @@
-"""k-FED: numbers computed by hand, relations, degenerate devices, and the command."""
+"""k-FED: numbers computed by hand, relations, degenerate devices."""
 
 from __future__ import annotations
 
 import itertools
 import warnings
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
@@ -16,46 +14,13 @@ from sklearn.metrics import adjusted_rand_score
 from sklearn.utils.estimator_checks import check_estimator
 
 from coterie import CoterieError, KFed
-from coterie.cli.main import main
-from coterie.clustering import local
-from coterie.clustering.diagnostics import active_pairs, cost, counted, points_short, separation
 from coterie.clustering.kfed import combine, local_clusters
-from coterie.clustering.local import choose, filtered_means, nearest, separations
+from coterie.clustering.local import nearest
+from tests.builders import CENTERS, column, devices
 
 CANNOT_APPLY = {
     "check_array_api_input": "distances are computed by numpy and BLAS; no other arrays are taken, nor claimed to be"
 }
-CENTERS = 20.0 * np.eye(6)[:, :5]  # six centers in five dimensions, the last at 0
-
-
-def column(*numbers: float) -> Any:
-    return np.array(numbers, float)[:, None]
-
-
-def devices(seed: int = 0, n: int = 20) -> tuple[list[Any], list[Any]]:
-    """Nine devices with two of six clusters each: points, and the cluster of each."""
-    chance = np.random.default_rng(seed)
-    truth = [np.repeat([z % 3 * 2, z % 3 * 2 + 1], n) for z in range(9)]
-    return [CENTERS[t] + chance.normal(size=(len(t), 5)) for t in truth], truth
-
-
-# by hand
-
-
-def test_the_filter_takes_what_is_three_times_nearer() -> None:
-    x = column(0, 2, 4, 9, 10)
-    assert filtered_means(x, x, column(0, 10)).tolist() == [[1], [9.5]]  # up to 2.5, and from 7.5
-
-
-def test_an_empty_filtered_set_takes_the_nearest() -> None:
-    x = column(4, 6)
-    assert filtered_means(x, x, column(0, 10)).tolist() == [[4], [6]]
-    assert filtered_means(x, x, column(0, 10, 20)).tolist() == [[4], [6], [6]]
-
-
-def test_the_filter_looks_at_the_projection_and_the_means_do_not() -> None:
-    x = np.array([[0, 5], [2, 7], [10, 1]], float)
-    assert filtered_means(x, x[:, :1], column(0, 10)).tolist() == [[1, 6], [10, 1]]
 
 
 def test_farthest_first_and_one_lloyd_round() -> None:
@@ -76,21 +41,6 @@ def test_sizes_weigh() -> None:
     told, sizes = [column(0, 10), column(2)], [[1, 1], [3]]
     assert combine(told, 2).centers.ravel().tolist() == [1, 10]
     assert combine(told, 2, sizes=sizes).centers.ravel().tolist() == [1.5, 10]
-
-
-def test_separations() -> None:
-    found = separations(column(0, 2, 10, 12), [0, 0, 1, 1])  # ‖A − C‖ = 2, Δ = √2·2/√2
-    assert found == pytest.approx([10 / (2 * (2 + 2))])
-    assert separations(column(0, 2, 10, 12), [0, 0, 1, 1], m0=4, factor=2) == pytest.approx(
-        found / 2 / 2**0.5
-    )
-    assert separations(column(0, 0, 1), [0, 0, 1]).tolist() == [np.inf]
-
-
-def test_choosing_by_the_share_of_separated_pairs() -> None:
-    assert choose({2: 1.0, 3: 0.7, 4: 1.0, 5: 0.9}, least=1) == 4
-    assert choose({2: 0.0, 3: 0.4}, least=1) == 1
-    assert choose({}, least=1) == 1
 
 
 # what each step of Algorithm 1 is for
@@ -372,170 +322,3 @@ def test_wrong_data() -> None:
         KFed().fit([np.empty((0, 2))])
     with pytest.raises(CoterieError, match="the means of device 1"):
         combine([np.ones((2, 3)), np.full((2, 3), np.nan)], 1)
-
-
-# what the theorem asks
-
-
-def test_m0_and_active_pairs_by_hand() -> None:
-    """Cluster 0: 6 of 8 on one device and 2 on another, so m0 = 4; 1 and 2 meet nowhere; 3 has no points."""
-    counts = np.array([[6, 3, 0, 0], [2, 0, 5, 0], [0, 0, 0, 0]])
-    assert points_short(counts) == 4
-    assert np.argwhere(np.triu(active_pairs(counts))).tolist() == [[0, 1], [0, 2]]
-    assert not active_pairs(counts).diagonal().any()
-    assert points_short(np.array([[5, 0], [0, 7]])) == 1
-
-
-def test_separation_by_hand() -> None:
-    """Points 0, 2 | 10, 12 | 40: ‖A − C‖ = 2; k' = 2, m0 = 2, so Δ = 4/√2, 4/√2, 4/√1, and λ = √2·2/√1."""
-    labels = [np.array([0, 1]), np.array([0, 1]), np.array([3])]
-    found = separation(column(0, 10, 2, 12, 40), np.concatenate(labels), counted(labels, 4))
-    assert found.m0 == 2
-    root = 2**0.5
-    assert found.separations[0, 1] == pytest.approx(10 / (2 * root * (4 / root + 4 / root)))
-    assert found.separations[3, 0] == pytest.approx(39 / (2 * root * (4 / root + 4)))
-    assert found.inactive_separations[1, 3] == pytest.approx(29 / (10 * root * root * 2))
-    assert np.isnan(found.separations[2]).all()
-    assert np.isnan(found.separations.diagonal()).all()
-    assert np.argwhere(np.triu(found.active)).tolist() == [[0, 1]]
-
-
-def test_the_cost_and_its_ratio() -> None:
-    assert cost(column(0, 2, 10, 12), [5, 5, 7, 7]) == 4
-    assert cost(column(0, 2, 10, 12), [0, 0, 0, 0]) == 36 + 16 + 16 + 36
-    points, truth = devices()
-    model = KFed(6, 2, random_state=0).fit(points)
-    assert model.cost_ == pytest.approx(cost(np.concatenate(points), model.labels_))
-    assert model.cost_ratio(points, np.concatenate(truth)) == pytest.approx(1)  # they are far apart
-    one = np.zeros(len(model.labels_))
-    assert model.cost_ratio(np.concatenate(points), one) == pytest.approx(
-        model.cost_ / cost(np.concatenate(points), one)
-    )
-    with pytest.raises(CoterieError, match=r"labels have the shape \(3,\)"):
-        model.cost_ratio(points, [0, 1, 2])
-
-
-def test_what_is_measured_does_not_hang_on_the_order_of_devices() -> None:
-    points, _ = devices()
-    one, other = (KFed(6, 2, random_state=0).fit(p) for p in (points, points[::-1]))
-    assert one.m0_ == other.m0_
-    assert one.cost_ == pytest.approx(other.cost_)
-    assert np.nanmin(one.separations_) == pytest.approx(np.nanmin(other.separations_))
-    assert one.active_pairs_.sum() == other.active_pairs_.sum()
-
-
-def test_the_norm_of_many_points_and_features_is_nearly_exact(monkeypatch: pytest.MonkeyPatch) -> None:
-    points = np.random.default_rng(0).normal(size=(60, 40)) * np.linspace(3, 1, 40)
-    exact = separations(points, np.arange(60) % 3)
-    monkeypatch.setattr(local, "EXACT", 10)
-    assert separations(points, np.arange(60) % 3) == pytest.approx(exact, rel=0.02)
-
-
-# the command
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """Three devices in three kinds of files."""
-    points, _ = devices()
-    names = list("abcde")
-    (tmp_path / "in").mkdir()
-    np.savez(tmp_path / "in" / "one.npz", x=points[0], y=np.zeros(40))
-    table = pd.DataFrame(points[1], columns=names).assign(who="somebody")
-    table[["who", *names]].to_csv(tmp_path / "in" / "two.csv", index=False)
-    pd.DataFrame(points[2], columns=names)[names[::-1]].to_parquet(tmp_path / "in" / "three.parquet")
-    return tmp_path / "in"
-
-
-def _cluster(*arguments: object) -> int:
-    return main(["cluster", *map(str, arguments)])
-
-
-@pytest.mark.parametrize(
-    "asked", [("--clusters", 6, "--local-clusters", 2, "--restarts", 3), ("--clusters", 6)]
-)
-def test_the_command(folder: Path, asked: tuple[object, ...], capsys: pytest.CaptureFixture[str]) -> None:
-    out = folder.parent / "new" / "labels.parquet"
-    assert _cluster(folder, *asked, "--out", out) == 0
-    said = capsys.readouterr()
-    assert said.err == ""
-    lines = [line.split() for line in said.out.splitlines()]
-    assert ["3", "120", "5", "6", "6", "0.2"] in lines
-    measures = next(
-        line for line in lines if "of" in line and line[0] == "1"
-    )  # m0: each cluster is on one device
-    assert measures[1:4] == ["3", "of", "15"]  # a pair on each device
-    found = pd.read_parquet(out)
-    assert list(found.columns) == ["device", "row", "label"]
-    truth = {"one": 0, "two": 2, "three": 4}
-    expected = found.device.map(truth) + found.row // 20
-    assert adjusted_rand_score(expected, found.label) == 1
-    assert list(found.groupby("device").size()) == [40, 40, 40]
-
-
-def test_the_command_writes_csv_and_the_same_again(folder: Path) -> None:
-    outs = [folder.parent / f"{n}.csv" for n in range(2)]
-    for out in outs:
-        assert _cluster(folder, "--clusters", 6, "--local-clusters", 2, "--seed", 4, "--out", out) == 0
-    assert outs[0].read_bytes() == outs[1].read_bytes()
-    assert outs[0].read_text().startswith("device,row,label\none,0,")
-
-
-@pytest.mark.parametrize(
-    ("asked", "words"),
-    [
-        (("nowhere", "--out", "l.csv"), "is not a folder"),
-        (("empty", "--out", "l.csv"), "has no .npz, .csv or .parquet file"),
-        (("in", "--out", "l.txt"), "ends in .parquet or .csv"),
-        (("in", "--out", "in/l.csv"), "in the folder of the devices"),
-        (("in",), "--out"),
-        (
-            ("in", "--out", "l.csv", "--clusters", "x"),
-            "--clusters is 'x'; allowed is a whole number from 1, or auto",
-        ),
-        (("in", "--out", "l.csv", "--local-clusters", "0"), "--local-clusters is '0'"),
-        (("in", "--out", "l.csv", "--restarts", "0"), "--restarts is 0"),
-        (("in", "--out", "l.csv", "--seed", "-1"), "--seed is -1"),
-        (("in", "--out", "l.csv", "--clusters", "7", "--local-clusters", "2"), "have 6 local means in all"),
-        (("twice", "--out", "l.csv"), "two files named a"),
-        (("nan", "--out", "l.csv"), "point 1: a number is missing"),
-        (("words", "--out", "l.csv"), "no column of numbers"),
-        (("widths", "--out", "l.csv"), "has 2 features and a has 1"),
-        (("columns", "--out", "l.csv"), "all devices need the same"),
-        (("torn", "--out", "l.csv"), "could not be read"),
-        (("none", "--out", "l.csv"), "has no points"),
-    ],
-)
-def test_mistakes_are_one_sentence(
-    folder: Path,
-    asked: tuple[str, ...],
-    words: str,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.chdir(folder.parent)
-    _make_mistakes()
-    assert _cluster(*asked) == 2
-    said = capsys.readouterr()
-    assert words in said.err
-    assert said.err.count("\n") == 1
-    assert not Path("l.csv").exists()
-
-
-def _make_mistakes() -> None:
-    files = {
-        "twice/a.csv": "p\n1\n",
-        "nan/a.csv": "p,q\n1,2\n,3\n",
-        "words/a.csv": "p\nq\n",
-        "columns/a.csv": "p\n1\n",
-        "columns/b.csv": "q\n1\n",
-        "torn/a.npz": "PK",
-        "none/a.csv": "p,q\n",
-        "widths/a.csv": "p\n1\n",
-    }
-    Path("empty").mkdir()
-    for name, text in files.items():
-        Path(name).parent.mkdir(exist_ok=True)
-        Path(name).write_text(text)
-    np.savez("twice/a.npz", x=np.ones(3))
-    np.savez("widths/b.npz", x=np.ones((3, 2)))

@@ -10,7 +10,7 @@ import torch
 
 from coterie.data import from_datasets
 from coterie.errors import CoterieError
-from tests.data.test_sources import pictures
+from tests.builders import pictures
 
 
 def parquet(tmp_path: Path) -> object:

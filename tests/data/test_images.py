@@ -17,8 +17,8 @@ from coterie.backends.simulation import Simulation
 from coterie.data.images import MARGIN, Pixels
 from coterie.errors import CoterieError
 from coterie.prng import mix
+from tests.builders import CPU, F64, finish
 
-F64, CPU = torch.float64, torch.device("cpu")
 NORMALISE = ((0.5, 0.4, 0.3), (0.2, 0.3, 0.4))
 
 
@@ -48,10 +48,7 @@ def net() -> nn.Module:
 
 def play(data: Federation, chunk: int | None = None, algorithm: str = "FedAvg", dtype=F64) -> Result:
     plan = Stages((Stage(ALGORITHMS[algorithm](), 2, Training(learning_rate=0.05, batch_size=4, epochs=2)),))
-    simulation = Simulation(net, data, plan, dtype=dtype, chunk=chunk, device=CPU)
-    while not simulation.done:
-        simulation.step()
-    return simulation.result(final=True)
+    return finish(Simulation(net, data, plan, dtype=dtype, chunk=chunk, device=CPU)).result(final=True)
 
 
 def test_pixels_by_hand():

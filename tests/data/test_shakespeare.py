@@ -11,7 +11,7 @@ from coterie.data import load
 from coterie.data.sources.shakespeare import speeches
 from coterie.data.sources.text import CHARACTERS, by_role, tokens
 from coterie.errors import CoterieError
-from tests.data.test_sources import write
+from tests.builders import PLAY, write
 
 
 def test_characters():
@@ -53,39 +53,6 @@ def test_file_of_speeches(tmp_path: Path, end: str):
         path.write_bytes(path.read_bytes()[:-9])
         with pytest.raises(CoterieError, match="is not a whole file of speeches"):
             load("shakespeare", tmp_path)
-
-
-PLAY = """A PLAY
-
-Persons Represented.
-
-ACT I.
-
-SCENE I. A room.
-
-[Enter ANNE
-and BOB.]
-
-ANNE.
-Good morrow. [To
-him] How now?
-
-BOB.
-Well.
-
-[Exit.]
-
-And yet not well.
-
-Messenger.
-My lord!
-
-ANNE
-What news?
-
-BOB.
-None.
-"""
 
 
 def test_speeches_of_a_play():

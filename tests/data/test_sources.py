@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import os
 import pickle
@@ -18,28 +17,7 @@ from coterie.data.sources.catalogue import KNOWN
 from coterie.data.sources.idx import read_idx
 from coterie.data.sources.text import CHARACTERS
 from coterie.errors import CoterieError
-
-
-def pictures(*shape: int, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8)
-
-
-def idx(array: np.ndarray) -> bytes:
-    return struct.pack(f">BBBB{array.ndim}I", 0, 0, 8, array.ndim, *array.shape) + array.tobytes()
-
-
-def write(path: Path, data: bytes) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
-    return path
-
-
-def write_idx(folder: Path, train: str = "train", test: str = "t10k", end: str = "", first: int = 0) -> None:
-    for side, n in ((train, 6), (test, 4)):
-        write(folder / f"{side}-images-idx3-ubyte{end}", idx(pictures(n, 28, 28, seed=n)))
-        labels = (np.arange(n) % 3 + first).astype(np.uint8)
-        write(folder / f"{side}-labels-idx1-ubyte{end}", idx(labels))
-
+from tests.builders import idx, pictures, write, write_idx
 
 # idx
 

@@ -15,11 +15,9 @@ from coterie.engine import model as networks
 from coterie.engine.model import FunctionalModel
 from coterie.engine.training import Training
 from coterie.prng import id_keys, mix
-from coterie.protocol.client_state import ClientState
-from coterie.protocol.cohort import Cohort, Personal, RoundContext, mix_rows
+from coterie.protocol.cohort import Cohort, Personal, RoundContext
+from tests.builders import CPU, F64
 from tests.reference import Client, train
-
-F64, CPU = torch.float64, torch.device("cpu")
 
 
 class CharLSTM(nn.Module):
@@ -481,17 +479,6 @@ def test_frozen_parameters_stay_and_tied_ones_are_one() -> None:
     torch.testing.assert_close(got, sequential(cohort, start), rtol=0, atol=1e-10)
 
 
-def test_rates_over_the_rounds() -> None:
-    def rates(**settings) -> list[float]:
-        training = Training(learning_rate=1.0, **settings)
-        return [round(training.rate_at(t, 4), 4) for t in range(4)]
-
-    assert rates() == [1, 1, 1, 1]
-    assert rates(schedule="exponential", decay=0.5) == [1, 0.5, 0.25, 0.125]
-    assert rates(schedule="step", decay=0.5, every=2) == [1, 1, 0.5, 0.5]
-    assert rates(schedule="cosine") == [1, 0.8536, 0.5, 0.1464]
-
-
 def test_the_rate_of_the_round_is_used() -> None:
     training = Training(learning_rate=0.1, batch_size=None, schedule="exponential", decay=0.5)
     cohort = cohort_of(lambda: nn.Linear(6, 4), [7], training)
@@ -507,26 +494,3 @@ def test_weights_as_they_are() -> None:
     plain = cohort.solve(start) - start
     torch.testing.assert_close(cohort.solve(start, weight=half) - start, plain)
     torch.testing.assert_close(cohort.solve(start, weight=half, normalise=False) - start, plain / 2)
-
-
-# rows of clients
-
-
-def test_mixed_rows_are_weighted_means_of_centers() -> None:
-    centers = torch.tensor([[1.0, 2.0], [3.0, 6.0], [0.0, -2.0]], dtype=F64)
-    weights = torch.tensor([[1.0, 1.0, 2.0], [0.0, 2.0, 0.0]], dtype=F64)
-    right = torch.tensor([[1.0, 1.0], [3.0, 6.0]], dtype=F64)
-    shown = centers.expand(2, -1, -1)  # a server's, the same for all
-    assert torch.equal(mix_rows(weights, shown), right)
-    assert torch.equal(mix_rows(weights, shown.clone()), right)
-
-
-@pytest.mark.parametrize("who", [[0, 2], [2, 0, 3], [3]], ids=["all known", "some", "nobody"])
-def test_who_is_not_known_has_something_else(who: list[int]) -> None:
-    memory, at = ClientState(4), torch.tensor(who)
-    memory.put("row", torch.tensor([0, 2]), torch.tensor([[1.0, 1.0], [5.0, 5.0]]))
-    otherwise = torch.full((1, 2), 7.0).expand(len(who), -1)
-    found = memory.get("row", at, otherwise)
-    assert found[:, 0].tolist() == [{0: 1.0, 2: 5.0}.get(i, 7.0) for i in who]
-    found += 1  # it is a tensor of its own
-    assert memory.get("row", torch.tensor([0]), otherwise[:1]).tolist() == [[1.0, 1.0]]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import math
 import sys
 import tomllib
 from pathlib import Path
@@ -11,15 +10,13 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from coterie import FedAvg, FedSoft, FedSPD, Graph, Participation, Server, Training, toml
 from coterie.errors import CoterieError
 from coterie.experiment.experiment import SOURCES, Experiment, load, parse
 from coterie.protocol.stages import Stage
+from tests.builders import ROOT
 
-ROOT = Path(__file__).parents[2]
 SMALL: dict[str, Any] = {
     "data": {"source": "regressions", "clients": 6, "sizes": [4, 6], "dimension": 3},
     "model": {"name": "linear"},
@@ -27,7 +24,6 @@ SMALL: dict[str, Any] = {
 AVERAGE = {"name": "FedAvg"}
 SOFT = {"name": "fedsoft", "n_clusters": 2}
 SPD = {"name": "FEDSPD", "n_clusters": 2}
-
 SPELLED: dict[str, dict[str, Any]] = {
     "one algorithm": {**SMALL, "algorithm": SOFT},
     "many settings": {
@@ -211,31 +207,3 @@ def test_a_model_by_its_name_alone():
         parse({**table, "model": "mpl"})
     with pytest.raises(CoterieError, match="model is 3; allowed is a table or a text in quotes"):
         parse({**table, "model": 3})
-
-
-# the writer
-
-texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
-plain = st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False) | texts
-values = plain | st.lists(plain, max_size=3)
-tables = st.recursive(
-    st.dictionaries(texts, values, max_size=4),
-    lambda inner: st.dictionaries(
-        texts, values | inner | st.lists(inner, min_size=1, max_size=2), max_size=4
-    ),
-    max_leaves=8,
-)
-
-
-@given(tables)
-def test_what_is_written_is_read_again(table: dict[str, Any]) -> None:
-    assert tomllib.loads(toml.write(table)) == table
-
-
-def test_not_a_number_is_written_too() -> None:
-    assert math.isnan(tomllib.loads(toml.write({"x": float("nan")}))["x"])
-
-
-def test_what_toml_cannot_say_is_refused() -> None:
-    with pytest.raises(CoterieError, match="cannot be kept in TOML"):
-        toml.write({"when": tomllib.loads("x = 2020-01-01")["x"]})

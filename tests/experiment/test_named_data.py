@@ -2,46 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import tomllib
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from rich.console import Console
 
 from coterie.data import data_folder, load, named
 from coterie.data.sources.catalogue import KNOWN
 from coterie.errors import CoterieError
 from coterie.experiment.experiment import Experiment, parse
-from coterie.report.data_show import _shares, by_cluster, held, show, table
 from coterie.runs.summary import summarise
+from tests.builders import finish
 
 AVERAGE = {"name": "FedAvg"}
 SGD = {"learning_rate": 0.1, "batch_size": 8, "epochs": 1}
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A data folder with small files in the shape of MNIST, CIFAR-10 and EMNIST, and some roles."""
-    rng = np.random.default_rng(0)
-    for name, shape, classes in (
-        ("mnist", (28, 28), 10),
-        ("cifar10", (32, 32, 3), 10),
-        ("emnist_balanced", (28, 28), 47),
-    ):
-        sides = {}
-        for side, n in (("train", 940), ("test", 470)):
-            sides[f"x_{side}"] = rng.integers(0, 256, (n, *shape), dtype=np.uint8)
-            sides[f"y_{side}"] = (np.arange(n) % classes).astype(np.uint8)
-        np.savez(tmp_path / f"{name}.npz", **sides)
-    with (tmp_path / "shakespeare_roles.jsonl").open("w") as file:
-        for i in range(6):  # two ways of speaking
-            text = ("to be or not to be " if i % 2 else "AAH, OOH; AAH, OOH; ") * (40 + 5 * i)
-            file.write(json.dumps({"play": "a play", "role": f"role {i}", "text": text}) + "\n")
-    monkeypatch.setenv("COTERIE_DATA", str(tmp_path))
-    return tmp_path
 
 
 def experiment(
@@ -72,7 +47,7 @@ def played(asked: Experiment) -> tuple[dict, list[float]]:
         ({"source": "digits", "distributions": "none", "pattern": "pure", "classes": 2, "clients": 8}, 1),
     ],
 )
-def test_three_lines_of_toml_are_a_run(folder, data, distributions):
+def test_three_lines_of_toml_are_a_run(data_files, data, distributions):
     asked = experiment(data)
     again = parse(tomllib.loads(asked.resolved()))
     assert again.data == asked.data
@@ -84,7 +59,7 @@ def test_three_lines_of_toml_are_a_run(folder, data, distributions):
     assert len(summary["centers"]["center_of_distribution"]) == distributions
 
 
-def test_images_stay_uint8_and_are_normalised_as_the_source_says(folder):
+def test_images_stay_uint8_and_are_normalised_as_the_source_says(data_files):
     made = named("cifar10", clients=4)
     assert made.train.x.dtype == torch.uint8
     assert made.normalise == KNOWN["cifar10"].normalise
@@ -121,7 +96,7 @@ def test_images_stay_uint8_and_are_normalised_as_the_source_says(folder):
         ({"source": "fashion-mnist"}, "fashion-mnist cannot be read"),
     ],
 )
-def test_wrong_data_is_said_in_one_sentence(folder, data, sentence):
+def test_wrong_data_is_said_in_one_sentence(data_files, data, sentence):
     with pytest.raises(CoterieError, match=sentence.replace("(", r"\(").replace("+", r"\+")) as problem:
         experiment(data).federation()
     assert "\n" not in str(problem.value)
@@ -131,10 +106,10 @@ def test_wrong_data_is_said_in_one_sentence(folder, data, sentence):
 
 
 @pytest.mark.parametrize("algorithm", [AVERAGE, {"name": "WeCFL", "n_clusters": 2}])
-def test_shakespeare_by_role_trains(folder, algorithm):
+def test_shakespeare_by_role_trains(data_files, algorithm):
     asked = experiment({"source": "shakespeare"}, {"name": "char_lstm", "hidden": 16}, 4, algorithm)
     made = asked.federation()
-    source = load("shakespeare", folder)
+    source = load("shakespeare", data_files)
     assert (made.task, made.n_outputs) == ("next-character", len(source.classes))
     assert made.ids == tuple(f"a play/role {i}" for i in range(6))
     assert made.train.y.shape[1:] == made.train.x.shape[1:]
@@ -144,13 +119,12 @@ def test_shakespeare_by_role_trains(folder, algorithm):
     assert summary["outputs"] == made.n_outputs
 
 
-def test_wecfl_finds_two_ways_of_speaking(folder):
+def test_wecfl_finds_two_ways_of_speaking(data_files):
     asked = experiment(
         {"source": "shakespeare"}, {"name": "char_lstm", "hidden": 16}, 4, {"name": "WeCFL", "n_clusters": 2}
     )
     simulation = asked.prepare().simulation(asked.methods[0])
-    while not simulation.done:
-        simulation.step()
+    finish(simulation)
     found = simulation.result(final=True).importance.argmax(1)
     assert (found == found[0]).tolist() == [True, False] * 3
 
@@ -164,50 +138,3 @@ def test_the_real_plays_train(algorithm):
     data = {"source": "shakespeare", "clients": 6, "train_points": 12, "test_points": 4}
     _, losses = played(experiment(data, {"name": "char_lstm", "hidden": 16}, 3, algorithm))
     assert losses[-1] < losses[0]
-
-
-# who has what
-
-
-def test_what_is_held_adds_up(folder):
-    made = named("mnist", clients=6, distributions="rotate", clusters=3, pattern="random", classes=4)
-    whole = held(made)
-    assert whole.shape == (6, 3, 10)
-    assert torch.equal(whole.sum((1, 2)), made.train.sizes)
-    assert torch.equal(whole.sum((0, 1)), made.train.y.bincount(minlength=10))
-    assert torch.allclose(whole.sum(2) / made.train.sizes[:, None], made.mixture.float())
-    assert sorted(by_cluster(whole)) == list(range(6))
-
-
-def test_the_table_has_a_line_per_client(folder):
-    made = named("mnist", clients=4, distributions="rotate", clusters=2, classes=2)
-    console = Console(width=200)
-    with console.capture() as printed:
-        console.print(table(made))
-    lines = printed.get().splitlines()
-    first = lines[2].split()
-    assert first[:4] == ["0", "1", str(int(made.train.sizes[0])), str(int(made.test.sizes[0]))]
-    assert [int(n) for n in first[4:] if n != "·"] == [int(n) for n in held(made)[0].sum(0) if n]
-    assert "4 clients" in lines[-1]
-
-
-def test_only_distributions_that_a_client_has_are_listed():
-    points = torch.zeros(8, dtype=torch.long)
-    points[[6, 2]] = torch.tensor([3, 1])
-    assert _shares(points) == "7:75% 3:25%"
-    points[[0, 1]] = torch.tensor([4, 2])
-    assert _shares(points) == "1:40% 7:30% 2:20% …"
-    assert _shares(points[:3]) == "57% 29% 14%"
-    assert _shares(torch.tensor([0, 5])) == "2"
-
-
-@pytest.mark.parametrize("source", ["mnist", "shakespeare", "regressions", "digits"])
-def test_show_prints_and_draws(folder, tmp_path, capsys, source):
-    file, picture = tmp_path / "e.toml", tmp_path / "p.png"
-    file.write_text(f'[data]\nsource = "{source}"\n[model]\nname = "linear"\n[algorithm]\nname = "FedAvg"\n')
-    changes = [] if source == "shakespeare" else ["data.clients=5"]
-    assert show(file, picture, changes) == 0
-    assert f"{6 if source == 'shakespeare' else 5} clients" in capsys.readouterr().out
-    assert picture.read_bytes()[:4] == b"\x89PNG"
-    with pytest.raises(CoterieError, match=r"--out is .*allowed is a file that ends in \.png"):
-        show(file, tmp_path / "p.doc")

@@ -10,9 +10,9 @@ from coterie import ALGORITHMS, Federation, Points, Stage, Stages, Training
 from coterie.backends.simulation import Simulation
 from coterie.errors import CoterieError
 from coterie.models import MODELS, build
+from tests.builders import CPU, F64
 from tests.reference import Client, train
 
-F64, CPU = torch.float64, torch.device("cpu")
 MNIST, CIFAR = (1, 28, 28), (3, 32, 32)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 import tracemalloc
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -295,3 +295,20 @@ def test_a_server_is_a_server() -> None:
     assert not Graph("complete").is_server
     assert Server().describe(["a"], seed=0) == {}
     assert asdict(Graph("complete")).keys() == {"kind", "degree", "probability", "path", "rewire", "tries"}
+
+
+def test_a_graph_that_stays_is_sorted_once() -> None:
+    ids = tuple(str(i) for i in range(50))
+    graph = Graph("erdos-renyi", degree=8)
+    assert graph.edges(ids, 0, 1) is graph.edges(ids, 0, 2)
+    changing = replace(graph, rewire=0.1)
+    assert not torch.equal(changing.edges(ids, 0, 1), changing.edges(ids, 0, 2))
+
+
+def test_attachments_are_the_nearest() -> None:
+    for clients in range(2, 40):
+        for degree in (2.0, 3.7, 5.0, 11.3, clients - 1):
+            if 2 * (clients - 1) / clients <= degree <= clients - 1:
+                off = {m: abs(m * (clients - m) - degree * clients / 2) for m in range(1, clients // 2 + 1)}
+                found = Graph("barabasi-albert", degree=degree)._attachments(clients)
+                assert found == min(off, key=off.__getitem__)

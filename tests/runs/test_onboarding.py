@@ -34,13 +34,9 @@ from coterie.cli.main import main
 from coterie.data import from_table, regressions
 from coterie.data.synthetic import coefficients
 from coterie.runs.onboarding import FAR
+from tests.builders import TRAINING, linear
 
 SEED, SEPARATION = 1, 166.0
-TRAINING = Training(learning_rate=0.02, batch_size=10, epochs=2)
-
-
-def linear() -> nn.Module:
-    return nn.Linear(10, 1, bias=False)
 
 
 @cache

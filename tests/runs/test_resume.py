@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -137,21 +137,14 @@ def test_interrupted_at_the_command_line(
 
 
 @pytest.fixture
-def processes(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """Starts `coterie` in `tmp_path`; whatever still runs at the end of the test is ended."""
-    started: list[subprocess.Popen[str]] = []
+def processes(start_process: Callable[..., subprocess.Popen[str]]) -> Callable[..., subprocess.Popen[str]]:
+    """Starts `coterie`."""
 
     def start(*arguments: str, **options: Any) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "coterie", *arguments]
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        started.append(subprocess.Popen(command, cwd=tmp_path, env=environment, **pipes, **options))
-        return started[-1]
+        return start_process([sys.executable, "-m", "coterie", *arguments], env=environment, **options)
 
-    yield start
-    for process in started:
-        process.kill()
-        process.communicate()
+    return start
 
 
 def _rounds(folder: Path) -> int:
