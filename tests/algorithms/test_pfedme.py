@@ -1,0 +1,41 @@
+"""pFedMe, on quadratics by hand."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from coterie import Training, pFedMe
+from coterie.protocol.received import Received
+from tests.builders import F64, messages, one_number_cohort, state
+
+
+def test_pfedme_on_a_quadratic() -> None:
+    """Loss (w − 3)²; the inner problem solved exactly is θ = (2·3 + λw)/(2 + λ), and w goes ηλ of the way to it."""
+    cohort = one_number_cohort(([1], [3]), training=Training(learning_rate=0.05, batch_size=None))
+    algorithm = pFedMe(pull=2.0, local_rounds=3, inner_steps=400, local_rate=0.1)
+    w = 1.0
+    for _ in range(3):
+        theta = (2 * 3 + 2 * w) / (2 + 2)
+        w = w - 0.1 * 2 * (w - theta)
+    offer = messages([0], centers=[[[1.0]]])
+    assert float(algorithm.train(cohort, offer)["row"]) == pytest.approx(w, abs=1e-10)
+    assert float(algorithm.personal(cohort, offer).rows) == pytest.approx(theta, abs=1e-10)
+
+
+def test_pfedme_server_step() -> None:
+    received = Received.by_server(messages([0, 1], row=[[2.0], [4.0]]))
+    assert pFedMe(server_step=0.5).combine(state([[[1.0]]], 2), received).centers.tolist() == [[[2.0]]]
+
+
+def test_pfedme_takes_another_batch_each_local_round() -> None:
+    training = Training(learning_rate=0.05, batch_size=2)
+    cohort = one_number_cohort(([1.0] * 8, [0, 1, 2, 3, 4, 5, 6, 7]), training=training)
+    w, offer = torch.tensor([[0.0]], dtype=F64), messages([0], centers=[[[0.0]]])
+    algorithm = pFedMe(pull=2.0, local_rounds=3, inner_steps=400, local_rate=0.1)
+    batches = [cohort.points.y[cohort.batch(f"batch {r}")] for r in range(3)]
+    assert len({tuple(b.flatten().tolist()) for b in batches}) > 1
+    for batch in batches:
+        theta = (2 * batch.mean() + 2 * w) / (2 + 2)
+        w = w - 0.1 * 2 * (w - theta)
+    torch.testing.assert_close(algorithm.train(cohort, offer)["row"], w)

@@ -1,0 +1,106 @@
+"""WeCFL and FeSEM: how clients are clustered by their rows."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from coterie import FeSEM, Training, WeCFL
+from coterie.data import from_arrays, regressions
+from coterie.protocol.received import Received
+from tests.builders import F64, messages, state, trained
+
+
+def test_wecfl_with_equal_weights_is_fesem() -> None:
+    wecfl, fesem = trained(WeCFL(2, weights="equal", represent="all")), trained(FeSEM(2))
+    assert torch.equal(wecfl.state.centers, fesem.state.centers)
+    assert torch.equal(wecfl.state.member, fesem.state.member)
+
+
+def test_weight_two_is_the_client_twice() -> None:
+    """Full batches: a client that has every point twice counts as two clients."""
+    data = regressions(clients=6, pattern="pure", sizes=(30, 30), separation=166.0, seed=3)
+    clients = [(data.train.x[i * 30 : i * 30 + 30], data.train.y[i * 30 : i * 30 + 30]) for i in range(6)]
+    full = Training(learning_rate=0.05, batch_size=None, epochs=5)
+    doubled = {str(i): c for i, c in enumerate(clients)} | {"0": tuple(torch.cat([t, t]) for t in clients[0])}
+    twice = {str(i): c for i, c in enumerate(clients)} | {"again": clients[0]}
+    one, two = (
+        trained(WeCFL(2), from_arrays(d, test_fraction=0.0, task="regression"), training=full)
+        for d in (doubled, twice)
+    )
+    order = [0, 1] if torch.allclose(one.state.centers[0, 0], two.state.centers[0, 0], atol=1e-6) else [1, 0]
+    torch.testing.assert_close(one.state.centers[0], two.state.centers[0, order], rtol=0, atol=1e-10)
+
+
+def clustered(
+    rows: list, algorithm: WeCFL, member: list[int] | None = None, sizes: list[int] | None = None
+) -> list[int]:
+    """The members that WeCFL finds among rows; with `member`, not for the first time."""
+    start = algorithm.begin(state([[[0.0] * len(rows[0])] * algorithm.n_clusters], len(rows)))
+    if member is not None:
+        before = torch.tensor(member)
+        centers = torch.stack(
+            [torch.tensor(rows, dtype=F64)[before == s].mean(0) for s in range(algorithm.n_clusters)]
+        )
+        start = start.update(
+            centers=centers[None], member=before, clustered=torch.ones_like(before, dtype=torch.bool)
+        )
+    received = Received.by_server(messages(list(range(len(rows))), row=rows, size=sizes or [1] * len(rows)))
+    return algorithm.combine(start, received).member.tolist()
+
+
+def test_wecfl_weighs_clients_in_the_clustering() -> None:
+    """0 and 1 are nearest to each other; but if most of the weight is on these two, parting them costs least."""
+    rows = [[0.0], [1.0], [2.4]]
+    light, heavy = clustered(rows, WeCFL(2)), clustered(rows, WeCFL(2), sizes=[1000, 1000, 1])
+    assert light[0] == light[1] != light[2]
+    assert heavy[0] != heavy[1] == heavy[2]
+    assert clustered(rows, WeCFL(2, weights="equal"), sizes=[1000, 1000, 1])[:2] in ([0, 0], [1, 1])
+
+
+def test_wecfl_by_direction_or_by_distance() -> None:
+    rows = [[1.0, 0.0], [10.0, 0.1], [0.0, 1.0], [0.1, 10.0], [0.9, 0.8]]
+    by_direction = clustered(rows[:4], WeCFL(2, distance="cosine"))
+    assert by_direction[0] == by_direction[1] != by_direction[2] == by_direction[3]
+    by_distance = clustered(rows, WeCFL(3))
+    assert by_distance[0] == by_distance[2] == by_distance[4]
+
+
+def test_wecfl_keeps_its_labels_from_round_to_round() -> None:
+    rows = [[0.0], [0.1], [5.0], [5.1]]
+    for member in ([0, 0, 1, 1], [1, 1, 0, 0]):
+        assert clustered(rows, WeCFL(2), member) == member
+
+
+def test_wecfl_takes_one_step_without_a_restart() -> None:
+    """Centers at 20.7 and 100: 60 is nearer to the first; k-means anew parts it from 0 and 2."""
+    rows, member = [[0.0], [2.0], [60.0], [100.0]], [0, 0, 0, 1]
+    assert clustered(rows, WeCFL(2, restart=False), member) == [0, 0, 0, 1]
+    assert clustered(rows, WeCFL(2, restart=True), member) == [0, 0, 1, 1]
+
+
+def test_wecfl_does_not_make_two_clusters_of_one_that_is_heard() -> None:
+    """Only clients of cluster 1 are heard: all of them stay there, and center 0 stays where it is."""
+    wecfl = WeCFL(2)
+    start = wecfl.begin(state([[[0.0], [9.0]]], 8))
+    everyone = torch.ones(8, dtype=torch.bool)
+    start = start.update(member=torch.tensor([0] * 4 + [1] * 4), clustered=everyone)
+    received = Received.by_server(messages([4, 5, 6, 7], row=[[8.0], [9.0], [10.0], [11.0]], size=[1] * 4))
+    after = wecfl.combine(start, received)
+    assert after.member.tolist() == [0] * 4 + [1] * 4
+    assert after.centers.tolist() == [[[0.0], [9.5]]]
+
+
+@pytest.mark.parametrize("kind", [WeCFL, FeSEM])
+def test_who_is_heard_first_changes_no_cluster(kind: type[WeCFL]) -> None:
+    """Rows without clear clusters, where k-means goes by the order that it sees them in."""
+    rows = torch.rand(40, 2, generator=torch.Generator().manual_seed(0), dtype=F64)
+    found = []
+    for order in (list(range(40)), list(range(39, -1, -1)), [i * 7 % 40 for i in range(40)]):
+        start = kind(4).begin(state([[[0.0, 0.0]] * 4], 40))
+        received = Received.by_server(
+            messages(order, row=rows[order].tolist(), size=[1 + i % 7 for i in order])
+        )
+        found.append(kind(4).combine(start, received).member.tolist())
+    assert found[0] == found[1] == found[2]
+    assert set(found[0]) == {0, 1, 2, 3}

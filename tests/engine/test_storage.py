@@ -1,0 +1,49 @@
+"""Tables of rows, in memory or on disk."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from coterie import CoterieError
+from coterie.engine import storage
+from tests.builders import CPU
+
+
+def test_tables(little_memory: None) -> None:
+    small = storage.table((3, 4), torch.float32, CPU)
+    large = storage.table((100, 4), torch.float32, CPU)
+    assert len(storage._mapped) == 1
+    assert not large.any()
+    large[:] = torch.arange(100.0)[:, None]
+    small += 1
+    storage.put_away()
+    assert large[:, 2].tolist() == list(range(100))
+    at = torch.tensor([99, 0, 50] * 20)
+    assert torch.equal(storage.take(large, at)[:, 0], at.float())
+    assert torch.equal(storage.mean(large), torch.full((4,), 49.5))
+    parts = list(storage.row_blocks(large))
+    assert len(parts) > 1
+    assert [i for some in parts for i in range(some.start, some.stop)] == list(range(100))
+    del large, at
+    assert not storage._mapped
+
+
+def test_no_room_on_disk_is_said(little_memory: None) -> None:
+    with pytest.raises(CoterieError, match=r"has no room in .*; TMPDIR names another folder"):
+        storage.table((2**40, 2**10), torch.float32, CPU)
+
+
+def test_memory_must_be_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    storage.memory.cache_clear()
+    monkeypatch.setenv("COTERIE_MEMORY", "much")
+    with pytest.raises(CoterieError, match="COTERIE_MEMORY is 'much'; allowed is a number of GiB above 0"):
+        storage.budget(CPU)
+    storage.memory.cache_clear()
+
+
+def test_a_gpu_keeps_little_between_rounds() -> None:
+    gpu, row = torch.device("cuda"), torch.Size([1000])
+    assert storage.home(row, 100, torch.float32, gpu) == gpu
+    assert storage.home(row, 100_000, torch.float32, gpu) == CPU
+    assert storage.home(torch.Size([]), 100_000, torch.float32, gpu) == gpu  # one number a client

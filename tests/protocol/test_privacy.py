@@ -1,0 +1,322 @@
+"""Differential privacy: what leaves a client, what is counted, what is promised."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import Counter
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+import coterie
+from coterie import CoterieError, FedAvg, FedEM, Federation, FedSoft, Privacy, Stage, Stages, Training, pFedMe
+from coterie.backends.loopback import run_apart
+from coterie.backends.simulation import Simulation, Together
+from coterie.data import digits, from_arrays, regressions
+from coterie.prng import gaussian, mix
+from coterie.protocol.cohort import Cohort, RoundContext
+from coterie.protocol.message import Fields, Messages
+from coterie.protocol.privacy import MODELS, clipped
+from coterie.protocol.selection import Answer
+from tests.builders import (
+    CASES,
+    F64,
+    MOMENTUM,
+    PLACES,
+    algorithm,
+    clients,
+    close,
+    finish,
+    linear,
+    play,
+    same_bits,
+    simulation,
+)
+
+CLIENT = Privacy(clip=0.5, noise=0.3, share_noise=0.2)
+PAPER = Privacy("paper", clip=2.0, epsilon=10.0, delta=0.01)
+MECHANISMS = {"client": CLIENT, "paper": PAPER}
+
+
+def stages(name: str, privacy: Privacy | None, place: str = "server", rounds: int = 3) -> Stages:
+    short = pFedMe(local_rounds=2) if name == "pFedMe" else algorithm(name)
+    return Stages((Stage(short, rounds, MOMENTUM, PLACES[place], privacy=privacy),))
+
+
+def few() -> Federation:
+    return regressions(clients=5, mixture="10:90", sizes=(10, 20), separation=166.0, test_points=5, seed=7)
+
+
+# the mechanism
+
+
+def test_clipping_by_hand() -> None:
+    began = torch.tensor([[1.0, 1.0], [0.0, 0.0], [1.0, 1.0], [0.0, 0.0]])
+    rows = torch.tensor([[4.0, 5.0], [0.9, 1.2], [1.3, 1.4], [-0.5, 0.0]])
+    expected = torch.tensor([[1.6, 1.8], [0.6, 0.8], [1.3, 1.4], [-0.5, 0.0]])
+    torch.testing.assert_close(clipped(rows, began, 1.0), expected)
+    assert torch.equal(clipped(rows, began, 1.0)[2:], rows[2:])  # what is short enough is not touched
+
+
+def test_all_rows_of_a_letter_are_clipped_together() -> None:
+    rows = torch.tensor([[[3.0, 0.0], [0.0, 4.0]]])  # (client, cluster, width)
+    expected = torch.tensor([[[0.6, 0.0], [0.0, 0.8]]])
+    torch.testing.assert_close(clipped(rows, torch.zeros_like(rows), 1.0), expected)
+
+
+@pytest.mark.parametrize("wild", [math.nan, math.inf, -math.inf])
+def test_who_diverged_tells_no_update(wild: float) -> None:
+    began = torch.tensor([[1.0, 2.0]])
+    assert torch.equal(clipped(torch.tensor([[wild, 2.0]]), began, 1.0), began)
+    assert torch.equal(clipped(torch.tensor([[wild, 2.0]]), began, math.inf), began)
+
+
+@given(st.lists(st.floats(-(2.0**120), 2.0**120, width=32), min_size=3, max_size=3), st.floats(1e-3, 1e3))
+@settings(deadline=None)
+def test_nobody_gets_further_than_the_clip(row: list[float], clip: float) -> None:
+    began = torch.tensor([[0.5, -1.0, 2.0]])
+    sent = clipped(torch.tensor([row]), began, clip)
+    assert float((sent - began).double().norm()) <= clip * (1 + 1e-5) + 1e-6
+
+
+def test_the_paper_s_deviation() -> None:
+    expected = math.sqrt(2 * math.log(1.25 / 0.01)) / 10  # B.2.6 with ε = 10
+    assert (
+        Privacy("paper", epsilon=10.0, delta=0.01).deviation()
+        == pytest.approx(expected)
+        == pytest.approx(0.31075, 1e-4)
+    )
+    assert PAPER.deviation() == pytest.approx(2 * expected)
+
+
+def test_gaussian_numbers() -> None:
+    drawn = gaussian(mix(3, torch.arange(200_000)))
+    assert float(drawn.mean()) == pytest.approx(0, abs=0.01)
+    assert float(drawn.var()) == pytest.approx(1, abs=0.015)
+    assert float((drawn**4).mean()) == pytest.approx(3, abs=0.1)
+    assert float((drawn > 1.959964).double().mean()) == pytest.approx(0.025, abs=0.002)
+
+
+WIDE = 4000
+START = RoundContext(seed=5)
+
+
+def wide(context: RoundContext = START, ids: tuple[str, ...] = ("a", "b", "c")) -> Cohort:
+    """Clients of a model with many parameters."""
+    data = from_arrays({i: (torch.randn(4, WIDE), torch.randn(4, 1)) for i in ids}, test_fraction=0.0)
+    simulation = Simulation(
+        lambda: nn.Linear(WIDE, 1, bias=False),
+        data,
+        stages("FedAvg", None),
+        device=torch.device("cpu"),
+        dtype=F64,
+    )
+    return simulation.clients.cohort.when(context)
+
+
+def leaving(privacy: Privacy, cohort: Cohort, rows: Tensor, center: Tensor) -> Fields:
+    offer = Messages(torch.arange(len(cohort)), {"centers": center.expand(len(cohort), 1, -1)})
+    return privacy.protect(FedAvg(), cohort, offer, {"row": rows, "size": torch.tensor([3, 4, 5])})
+
+
+def test_what_is_sent_is_received_plus_clipped_update_plus_noise() -> None:
+    center = torch.full((WIDE,), 2.0, dtype=F64)
+    rows = center + torch.tensor([0.0, 1e-6, 10.0], dtype=F64)[:, None]
+    sent = leaving(Privacy(clip=3.0, noise=0.5), wide(), rows, center)
+    noise = sent["row"] - center
+    noise[1] -= 1e-6  # too short to be clipped
+    noise[2] -= 3.0 / math.sqrt(WIDE)  # clipped to 3, along (1, 1, ..., 1)
+    assert float(noise.mean()) == pytest.approx(0, abs=4 * 1.5 / math.sqrt(3 * WIDE))
+    for each in noise:
+        assert float(each.std()) == pytest.approx(1.5, rel=0.05)
+    correlation = torch.corrcoef(noise)
+    assert float((correlation - torch.eye(3)).abs().max()) < 0.08  # every client draws its own
+    assert torch.equal(sent["size"], torch.tensor([1, 1, 1]))  # withheld
+
+
+def test_the_paper_clips_the_row_itself() -> None:
+    rows = torch.zeros(3, WIDE, dtype=F64)
+    rows[:, 0] = torch.tensor([1.0, 4.0, 400.0])
+    sent = leaving(PAPER, wide(), rows, torch.full((WIDE,), 9.0, dtype=F64))
+    for each, expected in zip(sent["row"], (1.0, 2.0, 2.0), strict=True):
+        assert float(each[0]) == pytest.approx(expected, abs=5 * PAPER.deviation())
+        assert float(each[1:].std()) == pytest.approx(PAPER.deviation(), rel=0.05)
+    silent = replace(PAPER, epsilon=1e12)
+    assert leaving(silent, wide(), rows, rows[0])["row"][:, 0].tolist() == pytest.approx([1.0, 2.0, 2.0])
+    assert torch.equal(sent["size"], torch.tensor([3, 4, 5]))  # nothing else is touched
+
+
+def test_noise_hangs_on_seed_stage_round_client_and_field_alone() -> None:
+    center = torch.zeros(WIDE, dtype=F64)
+    rows = center.expand(3, -1)
+
+    def noise(*context: int, ids: tuple[str, ...] = ("a", "b", "c")) -> Tensor:
+        return leaving(CLIENT, wide(RoundContext(*context), ids), rows, center)["row"]
+
+    first = noise(5, 0, 0)
+    assert torch.equal(first, noise(5, 0, 0))
+    torch.testing.assert_close(noise(5, 0, 0, ids=("c", "a", "b")), first[[2, 0, 1]], rtol=0, atol=1e-12)
+    for other in (noise(6, 0, 0), noise(5, 1, 0), noise(5, 0, 1)):
+        assert float((other - first).abs().max()) > 0.01
+        assert abs(float(torch.corrcoef(torch.stack([other[0], first[0]]))[0, 1])) < 0.08
+
+
+def test_noise_is_the_same_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    center = torch.zeros(WIDE, dtype=F64)
+    whole = leaving(CLIENT, wide(), center.expand(3, -1), center)["row"]
+    monkeypatch.setattr("coterie.protocol.privacy.BLOCK", 1)
+    torch.testing.assert_close(
+        leaving(CLIENT, wide(), center.expand(3, -1), center)["row"], whole, rtol=0, atol=1e-12
+    )
+
+
+def test_shares_stay_shares() -> None:
+    cohort = wide()
+    offer = Messages(torch.arange(3), {})
+    share = torch.tensor([[0.9, 0.1], [0.5, 0.5], [1.0, 1e-4]], dtype=F64)
+    sent = replace(CLIENT, share_noise=0.05).protect(FedSoft(2), cohort, offer, {"share": share})["share"]
+    torch.testing.assert_close(sent.sum(1), torch.ones(3, dtype=F64))
+    assert bool((sent > 0).all())
+    assert bool((sent != share).all())
+    torch.testing.assert_close(sent, share, rtol=0, atol=0.3)
+    mass = torch.tensor([[30.0, 10.0], [math.nan, 5.0], [0.0, 0.0]], dtype=F64)
+    sent = replace(CLIENT, share_noise=1e-9).protect(FedEM(2), cohort, offer, {"mass": mass})["mass"]
+    expected = torch.tensor([[0.75, 0.25], [1e-4, 1.0], [0.5, 0.5]], dtype=F64)
+    torch.testing.assert_close(sent, expected, rtol=0, atol=2e-4)  # the size is gone
+    open = replace(CLIENT, size="sent")
+    assert open.protect(FedEM(2), cohort, offer, {"mass": mass})["mass"] is mass
+
+
+def test_what_is_sent_back_is_not_noised_again() -> None:
+    share = torch.tensor([[0.9, 0.1]] * 3, dtype=F64)
+    offer = Messages(torch.arange(3), {"share": share})
+    assert CLIENT.protect(FedSoft(2), wide(), offer, {"share": share})["share"] is share
+
+
+# every algorithm
+
+
+class Overheard(Together):
+    """All that clients told, with what they were offered."""
+
+    def __init__(self, cohort: Cohort):
+        super().__init__(cohort)
+        self.letters: list[tuple[Messages, Messages]] = []
+
+    def tell(self, answer: Answer, offer: Messages, context: RoundContext) -> Messages:
+        sent = super().tell(answer, offer, context)
+        self.letters.append((offer, sent))
+        return sent
+
+
+def overheard(plan: Stages, training: Training = MOMENTUM) -> list[tuple[Messages, Messages]]:
+    plan = Stages(replace(stage, training=training) for stage in plan)
+    run = simulation(plan)
+    run.clients = Overheard(run.clients.cohort)
+    return finish(run).clients.letters
+
+
+@pytest.mark.parametrize(("name", "place"), CASES)
+def test_an_algorithm_names_all_that_it_tells(name: str, place: str) -> None:
+    rounds = 5
+    sent: Counter[str] = Counter()
+    for offer, letters in overheard(stages(name, None, place, rounds)):
+        sent.update(n for n, t in letters.fields.items() if t is not offer.fields.get(n))
+    assert dict(sent) == algorithm(name).tells(rounds)
+
+
+@pytest.mark.parametrize(("name", "place"), CASES)
+def test_what_a_client_says_of_models_is_within_the_clip(name: str, place: str) -> None:
+    """Here noise is 0, so that the update itself can be seen; models are looked at all together."""
+    clip, seen = 1e-3, 0
+    for offer, sent in overheard(stages(name, Privacy(clip=clip, noise=0.0), place)):
+        for field in MODELS:
+            if field in sent.fields:
+                update = sent.fields[field] - algorithm(name).trained_from(offer, sent.fields)
+                lengths = update.flatten(1).norm(dim=1)
+                assert float(lengths.max()) <= clip * (1 + 1e-9)
+                assert float(lengths.max()) == pytest.approx(clip)  # somebody was clipped
+                seen += 1
+    assert seen == (0 if name == "Local" else 3)
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize(("name", "place"), CASES)
+def test_every_algorithm_runs_private_apart_as_together(name: str, place: str, mechanism: str) -> None:
+    plan = stages(name, MECHANISMS[mechanism], place, rounds=2)
+    _, together = play(plan, few(), chunk=5)
+    assert all(t.isfinite().all() for t in (together.centers, together.importance, together.personal.rows))
+    close(run_apart(linear, few(), plan, seed=3)[0], together)
+    open = play(stages(name, None, place, rounds=2), few())[1]
+    assert same_bits(together, open) == (name == "Local")
+
+
+@pytest.mark.parametrize("name", ["FedSoft", "FedSPD"])
+def test_order_of_clients_does_not_matter(name: str) -> None:
+    order = [5, 2, 11, 0, 9, 1, 3, 10, 4, 8, 6, 7]
+    straight, permuted = (play(stages(name, CLIENT), d)[1] for d in (clients(), clients().permuted(order)))
+    torch.testing.assert_close(permuted.centers, straight.centers, rtol=0, atol=1e-8)
+    torch.testing.assert_close(permuted.personal.rows, straight.personal.rows[order], rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize(("name", "place"), CASES)
+def test_without_noise_and_clip_it_is_as_without_privacy(name: str, place: str) -> None:
+    nothing = Privacy(clip=math.inf, noise=0.0, size="sent", buffers="sent")
+    private, open = (play(stages(name, p, place), clients())[1] for p in (nothing, None))
+    assert same_bits(private, open)
+
+
+def test_resumed_is_as_never_stopped(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"rounds": 6, "training": MOMENTUM, "privacy": CLIENT, "checkpoint_every": 2}
+    straight = coterie.run(linear, clients(), FedSoft(2), **settings)
+
+    def stop(record: dict[str, Any], rounds: int) -> None:
+        if record["round"] == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        coterie.run(linear, clients(), FedSoft(2), out=tmp_path / "run", watch=stop, **settings)
+    resumed = coterie.run(linear, clients(), FedSoft(2), out=tmp_path / "run", resume=True, **settings)
+    for a, b in zip(straight.centers, resumed.centers, strict=True):
+        assert torch.equal(a.weight, b.weight)
+
+
+def test_a_client_that_diverges_is_heard_all_the_same() -> None:
+    wild = Training(learning_rate=1e200, epochs=3)
+    assert any(len(sent) and not sent.finite().all() for _, sent in overheard(stages("FedAvg", None), wild))
+    assert all(sent.finite().all() for _, sent in overheard(stages("FedAvg", CLIENT), wild))
+
+
+def with_norm() -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.BatchNorm1d(8), nn.Linear(8, 10))
+
+
+def test_buffers_are_withheld_or_told(caplog: pytest.LogCaptureFixture) -> None:
+    data = digits(clients=4, train_points=12, test_points=4)
+    tails = {}
+    for buffers in ("withheld", "sent"):
+        privacy = Privacy(noise=0.1, buffers=buffers)
+        with caplog.at_level(logging.WARNING, "coterie"):
+            simulation = Simulation(with_norm, data, stages("FedAvg", privacy), device=torch.device("cpu"))
+        tails[buffers] = simulation.model.rows.split(simulation.step().row)[1]
+    assert torch.equal(tails["withheld"], torch.cat([torch.zeros(8), torch.ones(8)]).expand(4, -1))
+    assert not torch.equal(tails["sent"], tails["withheld"])
+    assert caplog.text.count("batch-norm statistics") == 1
+
+
+@dataclass(frozen=True)
+class Chatty(FedAvg):
+    def train(self, cohort: Cohort, offer: Messages) -> Fields:
+        return {**super().train(cohort, offer), "secret": cohort.sizes}
+
+
+def test_a_field_that_was_not_named_is_refused() -> None:
+    with pytest.raises(CoterieError, match="Chatty tells 'secret', which its `tells` does not name"):
+        play(Stages((Stage(Chatty(), 1, privacy=CLIENT),)), clients())

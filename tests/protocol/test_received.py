@@ -1,0 +1,43 @@
+"""What an aggregator draws, and whom it offers something."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from coterie.protocol.cohort import RoundContext
+from tests.builders import F64, state
+
+
+def test_draws_follow_their_chances() -> None:
+    s = state([[[0.0], [0.0]]], 4)
+    chance = torch.tensor([[0.7, 0.0], [0.2, 0.0], [0.1, 0.5], [0.0, 0.5]], dtype=F64)
+    drawn = s.draw(chance, 4000, replacement=True)
+    assert drawn.sum(0).tolist() == [4000, 4000]
+    torch.testing.assert_close(drawn / 4000, chance, rtol=0, atol=0.03)
+    once = s.draw(chance, 2, replacement=False)
+    assert once.max() == 1
+    assert once[:, 1].tolist() == [0, 0, 1, 1]
+
+
+def test_draws_without_replacement_reach_everybody() -> None:
+    s = state([[[0.0]]], 5)
+    assert s.draw(torch.full((5, 1), 0.2), 5, replacement=False).tolist() == [[1.0]] * 5
+
+
+def test_draws_differ_from_round_to_round_and_stage_to_stage() -> None:
+    even = torch.full((50, 1), 0.02, dtype=F64)
+    moments = [RoundContext(0), RoundContext(0, round=1), RoundContext(0, stage=1), RoundContext(1)]
+    drawn = [replace(state([[[0.0]]], 50), context=m).draw(even, 10, replacement=False) for m in moments]
+    assert all(not torch.equal(a, b) for i, a in enumerate(drawn) for b in drawn[:i])
+
+
+def test_only_the_invited_are_drawn_and_offered() -> None:
+    invited = torch.tensor([True, False, True, False])
+    s = replace(state([[[0.0]]], 4), invited=invited)
+    drawn = s.draw(torch.full((4, 1), 0.25, dtype=F64), 4, replacement=True)
+    assert drawn.sum() == 4
+    assert drawn[~invited].sum() == 0
+    assert s.draw(torch.full((4, 1), 0.25), 4, replacement=False)[:, 0].tolist() == [1, 0, 1, 0]
+    assert s.offer(centers=s.centers).clients.tolist() == [0, 2]
