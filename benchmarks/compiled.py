@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from coterie import FedAvg, Federation, FedProx, FedSPD, Stage, Stages, Training
-from coterie.backends.simulation import Simulation
+from coterie.backends.simulation import simulate
 from coterie.bench.provenance import provenance
 from coterie.bench.results import write
 from coterie.data import digits
@@ -60,10 +60,10 @@ def ragged() -> Federation:
 def centers(case: tuple[Any, Any, Training], dtype: torch.dtype, compile: bool) -> Tensor:
     build, algorithm, training = case
     stages = Stages((Stage(algorithm, 2, training),))
-    simulation = Simulation(build, ragged(), stages, dtype=dtype, compile=compile)
+    simulation = simulate(build, ragged(), stages, dtype=dtype, compile=compile)
     while not simulation.done:
         simulation.step()
-    result = simulation.result(final=True)
+    result = simulation.finish()
     compiled = simulation.clients.cohort.compiler
     assert compiled is not None
     assert any(compiled.steps.values()) == compile

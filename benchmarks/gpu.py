@@ -13,10 +13,10 @@ import torch
 from torch import nn
 
 from coterie import ALGORITHMS, Federation, Graph, Server, Stage, Stages, Training
-from coterie.backends.evaluation import Result
-from coterie.backends.simulation import Simulation
+from coterie.backends.simulation import simulate
 from coterie.bench.provenance import provenance
 from coterie.data import digits, from_arrays, regressions
+from coterie.protocol.result import Result
 
 
 def linear() -> nn.Module:
@@ -51,11 +51,11 @@ def text(seed: int) -> Federation:
 
 
 def play(device: str, build: Any, data: Federation, stages: Stages) -> tuple[Result, float, bool]:
-    simulation = Simulation(build, data, stages, dtype=torch.float64, device=torch.device(device))
+    simulation = simulate(build, data, stages, dtype=torch.float64, device=torch.device(device))
     began = time.perf_counter()
     while not simulation.done:
         simulation.step()
-    result = simulation.result(final=True)
+    result = simulation.finish()
     if device == "cuda":
         torch.cuda.synchronize()
     return result, time.perf_counter() - began, simulation.model.vectorised

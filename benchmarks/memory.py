@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from coterie import FedAvg, Federation, Stage, Stages, Training
-from coterie.backends.simulation import Simulation
+from coterie.backends.simulation import simulate
 from coterie.bench.provenance import provenance
 from coterie.cli.malloc import give_back
 from coterie.data import Source, named, partition
@@ -41,10 +41,10 @@ def played(data: Federation, training: Training, model: str = "linear") -> dict[
     """One round of FedAvg, and what every client's model reaches on its test points."""
     begun = time.perf_counter()
     made = build(model, tuple(data.train.x.shape[1:]), data.n_outputs)
-    simulation = Simulation(made, data, Stages((Stage(FedAvg(), 1, training),)), device=torch.device("cpu"))
+    simulation = simulate(made, data, Stages((Stage(FedAvg(), 1, training),)), device=torch.device("cpu"))
     simulation.step()
     assert simulation.clients.cohort.points.x.data_ptr() == data.train.x.data_ptr(), "the images were copied"
-    simulation.test_scores(simulation.result(final=True).personal)
+    simulation.test_scores(simulation.finish().personal)
     return {"round_seconds": round(time.perf_counter() - begun, 2), "peak_mib_after_a_round": round(peak())}
 
 

@@ -21,7 +21,7 @@ import torch
 
 from coterie import IFCA, FedAvg, Federation, FedSPD, Graph, Server, Stage, Stages, Training, WeCFL
 from coterie.backends.processes import ALONE, here, wait_for_all
-from coterie.backends.simulation import Simulation
+from coterie.backends.simulation import simulate
 from coterie.bench.provenance import provenance
 from coterie.bench.results import write
 from coterie.data.federation import Points
@@ -63,7 +63,7 @@ def compared(name: str, repeats: int, with_threads: bool, device: torch.device) 
     ways = {"one process": (ALONE, 1), f"{group.size} processes": (group, 1)}
     if with_threads:
         ways[f"one process, {group.size} threads"] = (ALONE, group.size)
-    runs = {way: Simulation(maker, data, stages, device=device, group=of) for way, (of, _) in ways.items()}
+    runs = {way: simulate(maker, data, stages, device=device, group=of) for way, (of, _) in ways.items()}
     seconds: dict[str, list[float]] = {way: [] for way in ways}
     busy: dict[str, list[float]] = {way: [] for way in ways}
     for repeat in range(repeats + 1):

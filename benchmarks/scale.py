@@ -29,7 +29,7 @@ from coterie.cli.malloc import give_back
 from coterie.data import regressions
 from coterie.data.federation import Points
 from coterie.models import build
-from coterie.runs.pace import EvaluationInterval
+from coterie.runs.recorder import EvaluationInterval
 
 GIB = 8
 ALGORITHMS: dict[str, Any] = {

@@ -16,24 +16,25 @@ from right import DIGITS, mlp
 
 from coterie import FedSPD, Graph, Stage, WeCFL
 from coterie.algorithms.fedspd import EPOCHS
-from coterie.backends.simulation import Simulation
+from coterie.backends.simulation import simulate
 from coterie.bench.results import run_seeds
 from coterie.data import digits
+from coterie.protocol.coordinator import Coordinator
 from coterie.runs.summary import center_scores, match
 
 WAYS = tuple(product(("parameters", "mixture"), (10, 0, "auto")))
 
 
-def simulated(seed: int) -> Simulation:
+def simulated(seed: int) -> Coordinator:
     data = digits(distributions="relabel", mixture="linear", clients=60, seed=seed)
     stages = Stage(WeCFL(2), 4, DIGITS).then(Stage(FedSPD(2), 15, DIGITS, Graph("erdos-renyi", degree=8)))
-    simulation = Simulation(mlp, data, stages, seed=seed)
+    simulation = simulate(mlp, data, stages, seed=seed)
     while not simulation.done:
         simulation.step()
     return simulation
 
 
-def ended(simulation: Simulation, predict: Any, epochs: Any) -> dict[str, Any]:
+def ended(simulation: Coordinator, predict: Any, epochs: Any) -> dict[str, Any]:
     """Accuracy of the clients' models on their held-out images, ended in one way."""
     algorithm = FedSPD(2, final_epochs=epochs, predict=predict)
     offer = algorithm.final_offer(simulation.state.for_everyone())
@@ -54,7 +55,7 @@ def ended(simulation: Simulation, predict: Any, epochs: Any) -> dict[str, Any]:
     return found
 
 
-def centers(simulation: Simulation) -> list[float]:
+def centers(simulation: Coordinator) -> list[float]:
     """The accuracy of each labeling's own center."""
     scores = center_scores(simulation, simulation.state.centers.mean(0))
     pairs = match(torch.stack([s.loss for s in scores]))

@@ -21,7 +21,7 @@ from torch import nn
 
 from coterie import ALGORITHMS, Federation, Graph, Server, Stage, Training
 from coterie.algorithms.initialisation import initialised
-from coterie.backends.simulation import Simulation
+from coterie.backends.simulation import simulate
 from coterie.bench.provenance import provenance
 from coterie.data import digits, regressions
 from coterie.models import build
@@ -84,10 +84,10 @@ def play(task: Task) -> dict[str, Any]:
     model, training = (linear, REGRESSION) if kind == "regressions" else (mlp, DIGITS)
     topology = Server() if place == "server" else Graph("erdos-renyi", degree=8)
     stages = initialised(Stage(ALGORITHMS[name](n_clusters=clusters), ROUNDS, training, topology), init)
-    began, run = time.perf_counter(), Simulation(model, data, stages, seed=seed)
+    began, run = time.perf_counter(), simulate(model, data, stages, seed=seed)
     while not run.done:
         run.step()
-    result = run.result()
+    result = run.evaluate()
     scores = center_scores(run, result.centers)
     loss = torch.stack([one.loss for one in scores])
     own, theirs = match(loss)

@@ -21,7 +21,7 @@ from torch import nn
 
 from coterie import IFCA, Algorithm, FedEM, FeSEM, Stage, Training, WeCFL
 from coterie.algorithms.initialisation import initialised
-from coterie.backends.simulation import Simulation
+from coterie.backends.simulation import simulate
 from coterie.bench.provenance import provenance
 from coterie.data import digits, regressions
 from coterie.models import build
@@ -67,13 +67,13 @@ def play(case: str, seed: int) -> dict[str, Any]:
         data = digits(
             clients=100, distributions="rotate", clusters=4, mixture="pure", train_points=50, seed=seed
         )
-        run = Simulation(mlp, data, initialised(Stage(algorithm, 30, DIGITS)), seed=seed)
+        run = simulate(mlp, data, initialised(Stage(algorithm, 30, DIGITS)), seed=seed)
     else:
         data = regressions(100, mixture=mixture, separation=D, seed=seed)
-        run = Simulation(linear, data, initialised(Stage(algorithm, 25, REGRESSION)), seed=seed)
+        run = simulate(linear, data, initialised(Stage(algorithm, 25, REGRESSION)), seed=seed)
     while not run.done:
         run.step()
-    result = run.result()
+    result = run.evaluate()
     centers = summarise(run, result)["centers"]
     measure = "accuracy" if "accuracy" in centers else "loss"
     own = [centers[measure][c][d] for d, c in enumerate(centers["center_of_distribution"])]

@@ -15,10 +15,11 @@ import torch
 from torch import nn
 
 from coterie import FedAvg, FedSoft, FedSPD, Graph, Stage, Stages, Training
-from coterie.backends.simulation import Simulation
+from coterie.backends.simulation import simulate
 from coterie.bench.provenance import provenance
 from coterie.bench.results import write
 from coterie.data import digits, regressions
+from coterie.protocol.coordinator import Coordinator
 from coterie.runs.summary import center_scores, match, summarise
 
 D = 166.0  # ‖θ0 − θ1‖² of FedSoft's Table 1
@@ -39,11 +40,11 @@ def mlp() -> nn.Module:
 
 def played(
     build: Callable[[], nn.Module], data: Any, stages: Stages, seed: int
-) -> tuple[Simulation, dict[str, Any]]:
-    simulation = Simulation(build, data, stages, seed=seed)
+) -> tuple[Coordinator, dict[str, Any]]:
+    simulation = simulate(build, data, stages, seed=seed)
     while not simulation.done:
         simulation.step()
-    return simulation, summarise(simulation, simulation.result(final=True))
+    return simulation, summarise(simulation, simulation.finish())
 
 
 def own(summary: dict[str, Any], what: str) -> list[float]:

@@ -16,9 +16,9 @@ from right import mlp
 from sklearn.datasets import load_digits
 
 from coterie import FedAvg, Federation, Participation, Points, Stage, Stages, Training
-from coterie.backends.simulation import Simulation
+from coterie.backends.simulation import simulate
 from coterie.bench.results import run_seeds
-from coterie.protocol.cohort import Personal
+from coterie.protocol.personal import Personal
 
 CLIENTS, INVITED, CANDIDATES = 200, 5, 20
 ROUNDS = (10, 20, 40, 80)
@@ -64,9 +64,7 @@ def _points(x: torch.Tensor, y: torch.Tensor, held: list[Any]) -> Points:
 
 
 def play(how: Participation, data: Federation, seed: int) -> dict[str, Any]:
-    run = Simulation(
-        mlp, data, Stages((Stage(FedAvg(), ROUNDS[-1], TRAINING, participation=how),)), seed=seed
-    )
+    run = simulate(mlp, data, Stages((Stage(FedAvg(), ROUNDS[-1], TRAINING, participation=how),)), seed=seed)
     everything = data.distributions
     assert everything is not None
     found: dict[str, Any] = {"accuracy": {}}
@@ -76,7 +74,7 @@ def play(how: Participation, data: Federation, seed: int) -> dict[str, Any]:
             scores = run.clients.cohort.score(Personal.single(run.state.centers[0]), everything)
             assert scores.accuracy is not None
             found["accuracy"][str(t)] = round(float(scores.accuracy), 4)
-    own = run.test_scores(run.result().personal)
+    own = run.test_scores(run.finish().personal)
     assert own is not None
     assert own.accuracy is not None
     found["std_over_clients"] = round(float(own.accuracy.std()), 4)

@@ -15,17 +15,20 @@ import torch
 from torch import Tensor, nn
 
 from coterie import ALGORITHMS, Algorithm, Federation, Graph, Server, Stage, Stages, Training
-from coterie.backends.evaluation import Result
-from coterie.backends.simulation import Simulation
+from coterie.backends.loopback import loopback
+from coterie.backends.simulation import simulate
 from coterie.data import regressions
 from coterie.data.federation import Points
 from coterie.engine.model import FunctionalModel, squared_error
 from coterie.engine.rows import Build, Rows
 from coterie.prng import id_keys
-from coterie.protocol.cohort import Cohort, RoundContext
-from coterie.protocol.message import Messages
-from coterie.protocol.received import State
+from coterie.protocol.cohort import Cohort
+from coterie.protocol.coordinator import Coordinator
+from coterie.protocol.message import Messages, RoundContext
+from coterie.protocol.result import Result
+from coterie.protocol.state import State
 from coterie.protocol.topology import Topology
+from coterie.protocol.traffic import Traffic
 
 ROOT = Path(__file__).parents[1]  # of the repository
 F64, CPU = torch.float64, torch.device("cpu")
@@ -74,12 +77,12 @@ def simulation(
     model: Build = linear,
     seed: int = 3,
     chunk: int | None = None,
-) -> Simulation:
+) -> Coordinator:
     data = clients() if data is None else data
-    return Simulation(model, data, plan, seed=seed, dtype=F64, chunk=chunk, device=CPU)
+    return simulate(model, data, plan, seed=seed, dtype=F64, chunk=chunk, device=CPU)
 
 
-def finish(run: Simulation) -> Simulation:
+def finish(run: Coordinator) -> Coordinator:
     while not run.done:
         run.step()
     return run
@@ -87,9 +90,15 @@ def finish(run: Simulation) -> Simulation:
 
 def play(
     plan: Stages, data: Federation, chunk: int | None = None, seed: int = 3
-) -> tuple[Simulation, Result]:
+) -> tuple[Coordinator, Result]:
     run = finish(simulation(plan, data, seed=seed, chunk=chunk))
-    return run, run.result(final=True)
+    return run, run.finish()
+
+
+def apart(build: Build, data: Federation, plan: Stages, seed: int = 0) -> tuple[Result, Traffic]:
+    """The same over clients that are computed one by one, everything between them as bytes."""
+    run = finish(loopback(build, data, plan, seed=seed))
+    return run.finish(), run.traffic
 
 
 def trained(
@@ -100,7 +109,7 @@ def trained(
     training: Training = TRAINING,
     topology: Topology | None = None,
     seed: int = 0,
-) -> Simulation:
+) -> Coordinator:
     """A finished run of one stage."""
     data = data or regressions(clients=10, sizes=(20, 40), separation=166.0, seed=1)
     plan = Stages((Stage(algorithm, rounds, training, topology or Server()),))

@@ -26,11 +26,11 @@ from coterie import (
     Stages,
     Training,
 )
-from coterie.backends.evaluation import Result
-from coterie.backends.simulation import Simulation
+from coterie.backends.simulation import simulate
 from coterie.data.federation import Federation
 from coterie.engine import storage
 from coterie.protocol.cohort import Cohort
+from coterie.protocol.result import Result
 from coterie.protocol.topology import Topology
 from tests.builders import affine, finish, parts
 
@@ -40,7 +40,7 @@ def play(algorithm: Any, topology: Topology, data: Federation, rounds: int = 3) 
     stage = Stage(
         algorithm, rounds, Training(learning_rate=0.02, momentum=0.5, keep_optimizer=True), topology, part
     )
-    return finish(Simulation(affine, data, Stages((stage,)), dtype=torch.float64)).result(final=True)
+    return finish(simulate(affine, data, Stages((stage,)), dtype=torch.float64)).finish()
 
 
 def tensors(result: Result) -> list[Tensor]:

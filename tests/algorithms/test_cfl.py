@@ -56,7 +56,7 @@ def test_cfl_loses_nobody_through_two_levels() -> None:
     )
     members = [sorted(set(run.state.member[i : i + 4].tolist())) for i in range(0, 16, 4)]
     assert sorted(members) == [[0], [1], [2], [3]]
-    loss = run.clients.cohort.score(run.result().personal).loss
+    loss = run.clients.cohort.score(run.finish().personal).loss
     assert loss.max() < 0.05
 
 
@@ -70,7 +70,7 @@ def test_cfl_goes_on_after_a_checkpoint_with_more_clusters() -> None:
     again = simulation(half.stages, data, model=lambda: nn.Linear(2, 1, bias=False), seed=0)
     again.load(*half.save())
     finish(again)
-    assert torch.equal(again.result().personal.rows, straight.result().personal.rows)
+    assert torch.equal(again.finish().personal.rows, straight.finish().personal.rows)
 
 
 def test_cfl_maps_letters_back_to_clients() -> None:

@@ -9,15 +9,15 @@ import torch
 from torch import Tensor
 
 from coterie import FedAvg, FedSoft, Local, Participation, Stage, Stages, Training
-from coterie.backends.simulation import Simulation
 from coterie.data import regressions
-from coterie.protocol.cohort import RoundContext
+from coterie.protocol.coordinator import Coordinator
+from coterie.protocol.message import RoundContext
 from coterie.protocol.received import Received
 from tests.builders import F64, TRAINING, messages, one_number_cohort, simulation, state, trained
 
 
-def rows(run: Simulation) -> Tensor:
-    return run.result().personal.rows[:, 0]
+def rows(run: Coordinator) -> Tensor:
+    return run.finish().personal.rows[:, 0]
 
 
 def test_fedsoft_with_one_cluster_everyone_drawn_and_no_pull_is_fedavg() -> None:

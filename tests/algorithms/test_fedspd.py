@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from coterie import FedAvg, FedSPD, Graph, Training
-from coterie.protocol.cohort import RoundContext
+from coterie.protocol.message import RoundContext
 from coterie.protocol.received import Received
 from tests.builders import messages, one_number_cohort, state, trained
 

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from coterie import FedSPD, Stage, Stages, Training
 from coterie.data import regressions
 from coterie.errors import SettingError
-from coterie.protocol.cohort import Cohort, Personal
+from coterie.protocol.cohort import Cohort
+from coterie.protocol.personal import Personal
 from tests.builders import F64, messages, one_number_cohort, simulation
 
 STEP = Training(learning_rate=0.1, batch_size=None, epochs=1)
@@ -115,7 +116,7 @@ def test_a_simulation_ends_with_the_mixture() -> None:
     data = regressions(clients=4, sizes=(5, 9), dimension=3, seed=1)
     run = simulation(stages, data, model=lambda: nn.Linear(3, 1), seed=0)
     run.step()
-    assert run.result(final=True).personal.rows.shape == (4, 2, 4)
+    assert run.finish().personal.rows.shape == (4, 2, 4)
 
 
 @pytest.mark.parametrize("wrong", [-1, "long", 1.5, None])

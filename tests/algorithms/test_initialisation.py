@@ -10,9 +10,8 @@ import torch
 import coterie
 from coterie import IFCA, FedAvg, FedEM, FedSoft, FedSPD, Graph, Participation, Server, Stage, Stages, WeCFL
 from coterie.algorithms.initialisation import INITIALISATIONS, initialised
-from coterie.backends.loopback import run_apart
 from coterie.errors import CoterieError
-from tests.builders import TRAINING, finish, larger_clients, linear, parts, simulation
+from tests.builders import TRAINING, apart, finish, larger_clients, linear, parts, simulation
 
 GRAPH = Graph("erdos-renyi", degree=4.0)
 
@@ -28,8 +27,8 @@ def test_every_start_apart_as_together(start: str, topology: Server | Graph) -> 
     plan = initialised(stage, start)
     together = finish(simulation(plan, larger_clients()))
     assert together.progress.planned <= 9
-    apart, traffic = run_apart(linear, larger_clients(), plan, seed=3)
-    for one, other in zip(parts(apart), parts(together.result(final=True)), strict=True):
+    alone, traffic = apart(linear, larger_clients(), plan, seed=3)
+    for one, other in zip(parts(alone), parts(together.finish()), strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=1e-8)
     if topology.is_server:
         traffic.to_clients(together.stage.algorithm.final_offer(together.state.for_everyone()))

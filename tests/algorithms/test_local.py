@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from coterie import Local, Stage, Stages
 from coterie.data import from_arrays
-from coterie.protocol.message import Traffic
+from coterie.protocol.traffic import Traffic
 from tests.builders import TRAINING, finish, simulation, trained
 
 
@@ -24,7 +24,7 @@ def test_client_ids_not_positions() -> None:
         plan = Stages((Stage(Local(), 2, TRAINING),))
         federation = from_arrays(federation, test_fraction=0.0, task="regression")
         run = finish(simulation(plan, federation, model=lambda: nn.Linear(10, 1), seed=0))
-        return run.result().personal.rows[federation.ids.index("b"), 0]
+        return run.finish().personal.rows[federation.ids.index("b"), 0]
 
     alone = {"b": data["b"]}
     torch.testing.assert_close(row_of_b(data), row_of_b(alone), rtol=0, atol=1e-12)

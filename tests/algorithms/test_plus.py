@@ -17,7 +17,7 @@ def test_the_runs_of_fedavg_plus_do_not_touch() -> None:
     """The first of two runs is FedAvg alone; its prediction is the mean of both."""
     two = trained(FedAvgPlus(2))
     torch.testing.assert_close(two.state.centers[:, :1], trained(FedAvg()).state.centers, rtol=0, atol=1e-12)
-    assert two.result().personal.weights.tolist() == [[0.5, 0.5]] * 10
+    assert two.finish().personal.weights.tolist() == [[0.5, 0.5]] * 10
 
 
 def test_the_runs_of_fedavg_plus_shuffle_by_themselves() -> None:

@@ -19,7 +19,7 @@ def test_wecfl_with_equal_weights_is_fesem() -> None:
 
 def test_weight_two_is_the_client_twice() -> None:
     """Full batches: a client that has every point twice counts as two clients."""
-    data = regressions(clients=6, pattern="pure", sizes=(30, 30), separation=166.0, seed=3)
+    data = regressions(clients=6, mixture="pure", sizes=(30, 30), separation=166.0, seed=3)
     clients = [(data.train.x[i * 30 : i * 30 + 30], data.train.y[i * 30 : i * 30 + 30]) for i in range(6)]
     full = Training(learning_rate=0.05, batch_size=None, epochs=5)
     doubled = {str(i): c for i, c in enumerate(clients)} | {"0": tuple(torch.cat([t, t]) for t in clients[0])}

@@ -89,14 +89,14 @@ def play(plan: Stages, counted: Counted | None = None) -> tuple[dict[str, Tensor
         if len(sent):
             tensors |= {f"meter.{n}": t for n, t in monitor.each_round(sent)[1].items()}
     found, columns = monitor.each_round(sent)
-    now = run.result()
+    now = run.evaluate()
     scores = now.scores
     assert scores is not None
     tensors |= {f"test.{n}": t for n, t in scores.named().items()}
     more, _ = monitor.evaluated(sent, now)
     tensors |= {f"meter.{n}": t for n, t in columns.items()}
     tensors |= {f"saved.{n}": t.clone() for n, t in run.save()[0].items()}
-    result = run.whole(run.result(final=True))
+    result = run.whole(run.finish())
     tensors |= {"centers": result.centers, "importance": result.importance}
     tensors |= {"rows": result.personal.rows, "weights": result.personal.weights}
     said = {**found, **more, "loss": run.training_loss(sent), **run.traffic.named()}

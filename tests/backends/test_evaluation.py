@@ -7,8 +7,8 @@ import torch
 
 import coterie
 from coterie import IFCA, FedSPD
-from coterie.backends.evaluation import Models
 from coterie.data.federation import Federation
+from coterie.protocol.blocks import Models
 from tests.builders import affine
 
 

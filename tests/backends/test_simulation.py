@@ -10,7 +10,7 @@ from tests.builders import TRAINING, simulation, trained
 
 
 def test_a_run_of_no_rounds_still_gives_models() -> None:
-    assert trained(FedSoft(2), rounds=0).result().personal.rows[:, 0].shape == (10, 10)
+    assert trained(FedSoft(2), rounds=0).finish().personal.rows[:, 0].shape == (10, 10)
 
 
 def test_handing_centers_to_a_graph_goes_over_the_wire() -> None:

@@ -25,7 +25,7 @@ SMALL: dict[str, Any] = {
         "source": "regressions",
         "clients": 16,
         "clusters": 3,
-        "pattern": "pure",
+        "mixture": "pure",
         "sizes": [30, 40],
         "dimension": 4,
         "distribution_points": 10,

@@ -9,15 +9,15 @@ import torch
 from torch import nn
 
 from coterie import ALGORITHMS, Graph, Participation, Server, Stage, Stages, Training
-from coterie.backends.evaluation import Result
-from coterie.backends.loopback import run_apart
 from coterie.data import digits, from_arrays
+from coterie.protocol.result import Result
 from tests.builders import (
     CASES,
     F64,
     MOMENTUM,
     PLACES,
     algorithm,
+    apart,
     clients,
     close,
     finish,
@@ -73,8 +73,8 @@ def test_apart_is_as_together(name: str, place: str, lossy: bool) -> None:
         name, place, rounds=4, **({"fraction": 0.7, "absent": 0.3, "stragglers": 0.3} if lossy else {})
     )
     run, together = play(plan, clients())
-    apart, traffic = run_apart(linear, clients(), plan, seed=3)
-    close(apart, together)
+    alone, traffic = apart(linear, clients(), plan, seed=3)
+    close(alone, together)
     final = run.stage.algorithm.final_offer(run.state.for_everyone())
     if place == "server":
         traffic.to_clients(final)
@@ -94,8 +94,8 @@ def test_selected_apart_is_as_together_and_resumed_as_never_stopped(name: str, s
     how = Participation(0.4, absent=0.2, select=select, **more)  # type: ignore[arg-type]
     plan = Stages((replace(stages(name, "server", rounds=4)[0], participation=how),))
     run, together = play(plan, clients())
-    apart, traffic = run_apart(linear, clients(), plan, seed=3)
-    close(apart, together)
+    alone, traffic = apart(linear, clients(), plan, seed=3)
+    close(alone, together)
     traffic.to_clients(run.stage.algorithm.final_offer(run.state.for_everyone()))
     assert traffic == run.traffic
     first = simulation(plan)
@@ -103,7 +103,7 @@ def test_selected_apart_is_as_together_and_resumed_as_never_stopped(name: str, s
     again = simulation(plan)
     again.load(*first.save())
     finish(again)
-    assert same_bits(again.result(final=True), together)
+    assert same_bits(again.finish(), together)
 
 
 @pytest.mark.parametrize(("name", "place"), CASES)
@@ -118,7 +118,7 @@ def test_resumed_is_as_never_stopped(name: str, place: str) -> None:
     second = simulation(plan)
     second.load({n: t.clone() for n, t in tensors.items()}, numbers)
     finish(second)
-    assert same_bits(second.result(final=True), expected)
+    assert same_bits(second.finish(), expected)
     assert second.traffic == straight.traffic
 
 
@@ -153,7 +153,7 @@ def test_a_client_with_one_point(name: str, place: str) -> None:
         plan = Stages((replace(plan[0], topology=Graph("complete")),))
     _, result = play(plan, federation)
     assert all(t.isfinite().all() for t in parts(result))
-    close(run_apart(linear, federation, plan, seed=3)[0], result)
+    close(apart(linear, federation, plan, seed=3)[0], result)
 
 
 def test_stages_hand_their_centers_on() -> None:
@@ -162,14 +162,14 @@ def test_stages_hand_their_centers_on() -> None:
     plan = first.then(second).then(first)
     run, result = play(plan, clients())
     assert run.progress.planned == 9
-    close(run_apart(linear, clients(), plan, seed=3)[0], result)
+    close(apart(linear, clients(), plan, seed=3)[0], result)
     half = simulation(plan)
     for _ in range(4):
         half.step()
     again = simulation(plan)
     again.load(*half.save())
     finish(again)
-    assert same_bits(again.result(final=True), result)
+    assert same_bits(again.finish(), result)
 
 
 def with_everything() -> nn.Module:
@@ -189,7 +189,7 @@ def test_norm_and_dropout_apart_and_in_any_chunk(name: str, place: str) -> None:
     def together(chunk: int | None) -> Result:
         run = finish(simulation(plan, data, model=with_everything, seed=0, chunk=chunk))
         assert run.model.vectorised
-        return run.result(final=True)
+        return run.finish()
 
     close(together(1), together(None))
-    close(run_apart(with_everything, data, plan)[0], together(None))
+    close(apart(with_everything, data, plan)[0], together(None))

@@ -11,13 +11,12 @@ from torch import Tensor, nn
 
 import coterie
 from coterie import ALGORITHMS, Federation, Points, Stage, Stages, Training
-from coterie.backends.evaluation import Result
-from coterie.backends.loopback import run_apart
-from coterie.backends.simulation import Simulation
+from coterie.backends.simulation import simulate
 from coterie.data.images import MARGIN, Pixels
 from coterie.errors import CoterieError
 from coterie.prng import mix
-from tests.builders import CPU, F64, finish
+from coterie.protocol.result import Result
+from tests.builders import CPU, F64, apart, finish
 
 NORMALISE = ((0.5, 0.4, 0.3), (0.2, 0.3, 0.4))
 
@@ -48,7 +47,7 @@ def net() -> nn.Module:
 
 def play(data: Federation, chunk: int | None = None, algorithm: str = "FedAvg", dtype=F64) -> Result:
     plan = Stages((Stage(ALGORITHMS[algorithm](), 2, Training(learning_rate=0.05, batch_size=4, epochs=2)),))
-    return finish(Simulation(net, data, plan, dtype=dtype, chunk=chunk, device=CPU)).result(final=True)
+    return finish(simulate(net, data, plan, dtype=dtype, chunk=chunk, device=CPU)).finish()
 
 
 def test_pixels_by_hand():
@@ -74,7 +73,7 @@ def test_pixels_train_as_the_same_numbers_do():
 def test_the_store_stays_one_copy_of_uint8():
     data = federation(normalise=NORMALISE)
     plan = Stages((Stage(ALGORITHMS["FedAvg"](), 1, Training()),))
-    simulation = Simulation(net, data, plan, device=CPU)
+    simulation = simulate(net, data, plan, device=CPU)
     assert simulation.clients.cohort.points.x.data_ptr() == data.train.x.data_ptr()
     assert simulation.clients.cohort.points.x.dtype == torch.uint8
 
@@ -86,7 +85,7 @@ def test_the_same_in_every_chunk_order_and_place(augment: bool, algorithm: str):
     whole = play(data, algorithm=algorithm)
     order = [3, 0, 4, 2, 1]
     plan = Stages((Stage(ALGORITHMS[algorithm](), 2, Training(learning_rate=0.05, batch_size=4, epochs=2)),))
-    apart = run_apart(net, data, plan)[0]
+    apart = apart(net, data, plan)[0]
     for other in (play(data, chunk=1, algorithm=algorithm), play(data, chunk=2, algorithm=algorithm), apart):
         torch.testing.assert_close(other.personal.rows, whole.personal.rows, rtol=0, atol=1e-12)
     permuted = play(data.permuted(order), algorithm=algorithm).personal.rows

@@ -23,8 +23,9 @@ from coterie.engine.compile.policy import Compile, Compiler
 from coterie.engine.compile.step import CompiledStep
 from coterie.engine.layers import Prepared, StackedConv2d
 from coterie.engine.model import LOSSES, FunctionalModel
+from coterie.engine.problems import Problems
 from coterie.engine.rows import Build
-from coterie.engine.solver import Problems, solve
+from coterie.engine.solver import solve
 from coterie.protocol.algorithm import Algorithm
 
 

@@ -15,7 +15,9 @@ from coterie.engine import model as networks
 from coterie.engine.model import FunctionalModel
 from coterie.engine.training import Training
 from coterie.prng import id_keys, mix
-from coterie.protocol.cohort import Cohort, Personal, RoundContext
+from coterie.protocol.cohort import Cohort
+from coterie.protocol.message import RoundContext
+from coterie.protocol.personal import Personal
 from tests.builders import CPU, F64
 from tests.reference import Client, train
 

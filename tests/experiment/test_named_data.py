@@ -32,8 +32,8 @@ def played(asked: Experiment) -> tuple[dict, list[float]]:
     losses = []
     while not simulation.done:
         simulation.step()
-        losses.append(float(simulation.result().scores.loss.mean()))
-    return summarise(simulation, simulation.result(final=True)), losses
+        losses.append(float(simulation.evaluate().scores.loss.mean()))
+    return summarise(simulation, simulation.finish()), losses
 
 
 @pytest.mark.parametrize(
@@ -42,9 +42,9 @@ def played(asked: Experiment) -> tuple[dict, list[float]]:
         ({"source": "mnist", "distributions": "rotate", "clusters": 4, "clients": 8}, 4),
         ({"source": "mnist", "clusters": 2, "alpha": [0.5, 10], "clients": 8}, 2),
         ({"source": "cifar10", "clusters": 2, "classes": [3, 2], "clients": 8}, 2),
-        ({"source": "cifar10+mnist", "pattern": "uniform", "clients": 8, "augment": True}, 2),
+        ({"source": "cifar10+mnist", "mixture": "uniform", "clients": 8, "augment": True}, 2),
         ({"source": "emnist-balanced", "distributions": ["case", "rotate"], "clusters": 4, "clients": 8}, 4),
-        ({"source": "digits", "distributions": "none", "pattern": "pure", "classes": 2, "clients": 8}, 1),
+        ({"source": "digits", "distributions": "none", "mixture": "pure", "classes": 2, "clients": 8}, 1),
     ],
 )
 def test_three_lines_of_toml_are_a_run(data_files, data, distributions):
@@ -125,7 +125,7 @@ def test_wecfl_finds_two_ways_of_speaking(data_files):
     )
     simulation = asked.prepare().simulation(asked.methods[0])
     finish(simulation)
-    found = simulation.result(final=True).importance.argmax(1)
+    found = simulation.finish().importance.argmax(1)
     assert (found == found[0]).tolist() == [True, False] * 3
 
 

@@ -14,19 +14,15 @@ from torch import nn
 import coterie
 from coterie import ALGORITHMS, Choosing, FedEM, Graph, Stage, Stages, Training, WeCFL
 from coterie.algorithms import Algorithm
-from coterie.backends.simulation import Simulation
+from coterie.backends.simulation import simulate
 from coterie.data import from_arrays, regressions
 from coterie.data.federation import Federation
 from coterie.errors import CoterieError
-from coterie.model_selection.search import (
-    _scored,
-    choose_clusters,
-    client_losses,
-    hold_out,
-    is_clustered,
-    smoothed,
-)
+from coterie.model_selection.search import _scored, choose_clusters, client_losses, hold_out
 from coterie.model_selection.tried import Tried
+from coterie.protocol.coordinator import Coordinator
+from coterie.protocol.evaluation import smoothed
+from coterie.protocol.stages import is_clustered
 from tests.builders import finish
 
 # points held out
@@ -92,9 +88,9 @@ def test_nothing_to_hold_out_is_refused() -> None:
 TRAINING = Training(learning_rate=0.2, batch_size=None, epochs=4)  # whole batches: quick, and nearly exact
 
 
-def _lines(clusters: int, pattern: str = "pure", clients: int = 16, seed: int = 0) -> Federation:
+def _lines(clusters: int, mixture: str = "pure", clients: int = 16, seed: int = 0) -> Federation:
     return regressions(
-        clients, clusters, pattern, sizes=(30, 40), dimension=4, distribution_points=10, seed=seed
+        clients, clusters, mixture, sizes=(30, 40), dimension=4, distribution_points=10, seed=seed
     )
 
 
@@ -102,11 +98,11 @@ def linear() -> nn.Module:
     return nn.Linear(4, 1)
 
 
-def _played(data: Federation, *stages: Stage) -> Simulation:
-    return finish(Simulation(linear, hold_out(data, 0.25, 0), Stages(stages)))
+def _played(data: Federation, *stages: Stage) -> Coordinator:
+    return finish(simulate(linear, hold_out(data, 0.25, 0), Stages(stages)))
 
 
-def _errors(simulation: Simulation, center: torch.Tensor, client: int) -> torch.Tensor:
+def _errors(simulation: Coordinator, center: torch.Tensor, client: int) -> torch.Tensor:
     """Squared errors of one center on the points that a client holds out."""
     assert simulation.test is not None
     own = simulation.test.take(torch.tensor([client]))
@@ -125,7 +121,7 @@ def test_what_has_one_cluster_per_client_is_scored_by_its_loss() -> None:
 def test_what_has_one_cluster_per_point_is_scored_by_its_likelihood() -> None:
     simulation = _played(_lines(2, "10:90"), Stage(WeCFL(2), 2, TRAINING), Stage(FedEM(2), 2, TRAINING))
     found = client_losses(simulation, simulation.test)
-    share = smoothed(simulation.result().importance, simulation.clients.cohort.sizes)
+    share = smoothed(simulation.evaluate().importance, simulation.clients.cohort.sizes)
     for client in range(len(simulation.data)):
         errors = [_errors(simulation, center, client) for center in simulation.state.centers[0]]
         likely = sum(u * torch.exp(-e.double()) for u, e in zip(share[client], errors, strict=True))
@@ -149,7 +145,7 @@ def test_what_is_told_is_counted() -> None:
     data, stage = _lines(2), Stage(WeCFL(1), 2, TRAINING)
     choice = choose_clusters(linear, data, stage, choosing=Choosing(most=2, n_init=1))
     simulation = _played(data, Stage(WeCFL(2), 2, TRAINING))
-    simulation.result(final=True)
+    simulation.finish()
     sent = 2 * 4 * len(data)  # two float32 numbers of each client
     assert choice.lines[1].megabytes == (simulation.traffic.total() + sent) / 1e6
 

@@ -7,9 +7,10 @@ import torch
 from torch import Tensor, nn
 
 from coterie import ALGORITHMS, Federation, Points, Stage, Stages, Training
-from coterie.backends.simulation import Simulation
+from coterie.backends.simulation import simulate
 from coterie.errors import CoterieError
 from coterie.models import MODELS, build
+from coterie.protocol.coordinator import Coordinator
 from tests.builders import CPU, F64
 from tests.reference import Client, train
 
@@ -158,7 +159,7 @@ def points(shape: tuple[int, ...], text: bool, sizes: tuple[int, ...]) -> Points
     return Points.of([client(n) for n in sizes])
 
 
-def simulation(name: str, chunk: int | None = None, **settings: object) -> Simulation:
+def simulation(name: str, chunk: int | None = None, **settings: object) -> Coordinator:
     shape, tiny = TINY[name]
     text = "lstm" in name
     data = Federation(
@@ -169,7 +170,7 @@ def simulation(name: str, chunk: int | None = None, **settings: object) -> Simul
     )
     plan = Stages((Stage(ALGORITHMS["FedAvg"](), 1, Training(learning_rate=RATE, batch_size=3)),))
     make = build(name, shape, 4, **{**tiny, **settings})
-    return Simulation(make, data, plan, dtype=F64, chunk=chunk, device=CPU)
+    return simulate(make, data, plan, dtype=F64, chunk=chunk, device=CPU)
 
 
 @pytest.mark.parametrize("name", MODELS)

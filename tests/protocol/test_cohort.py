@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from coterie import IFCA, FedAvg, Stage, Stages
-from coterie.backends.simulation import Simulation
+from coterie.backends.simulation import simulate
 from coterie.data.federation import Federation
 from coterie.engine import storage
-from coterie.protocol.cohort import Personal, mix_rows
+from coterie.protocol.personal import Personal, mix_rows
 from tests.builders import F64, affine, one_number_cohort
 
 
@@ -30,7 +30,7 @@ def test_mixed_rows_are_weighted_means_of_centers() -> None:
 
 
 def test_losses_are_computed_once_for_the_same_centers(data: Federation) -> None:
-    run = Simulation(affine, data, Stages((Stage(IFCA(2), 1),)))
+    run = simulate(affine, data, Stages((Stage(IFCA(2), 1),)))
     cohort, centers = run.clients.cohort, run.state.centers.expand(24, -1, -1)
     first = cohort.losses(centers)
     assert cohort.losses(centers) is first
@@ -43,7 +43,7 @@ def test_tables_are_put_away_while_clients_are_gone_through(
     data: Federation, little_memory: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else the pages of a table on disk would all be in memory at the end."""
-    run = Simulation(affine, data, Stages((Stage(FedAvg(), 1),)))
+    run = simulate(affine, data, Stages((Stage(FedAvg(), 1),)))
     cohort, rows = run.clients.cohort, torch.randn(24, run.model.rows.width)
     run.model.chunk = 2
     calls: list[int] = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from coterie.protocol.message import Traffic
+from coterie.protocol.traffic import Traffic
 from tests.builders import messages
 
 

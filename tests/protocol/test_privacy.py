@@ -17,12 +17,11 @@ from torch import Tensor, nn
 
 import coterie
 from coterie import CoterieError, FedAvg, FedEM, Federation, FedSoft, Privacy, Stage, Stages, Training, pFedMe
-from coterie.backends.loopback import run_apart
-from coterie.backends.simulation import Simulation, Together
+from coterie.backends.simulation import Together, simulate
 from coterie.data import digits, from_arrays, regressions
 from coterie.prng import gaussian, mix
-from coterie.protocol.cohort import Cohort, RoundContext
-from coterie.protocol.message import Fields, Messages
+from coterie.protocol.cohort import Cohort
+from coterie.protocol.message import Fields, Messages, RoundContext
 from coterie.protocol.privacy import MODELS, clipped
 from coterie.protocol.selection import Answer
 from tests.builders import (
@@ -31,6 +30,7 @@ from tests.builders import (
     MOMENTUM,
     PLACES,
     algorithm,
+    apart,
     clients,
     close,
     finish,
@@ -40,7 +40,7 @@ from tests.builders import (
     simulation,
 )
 
-CLIENT = Privacy(clip=0.5, noise=0.3, share_noise=0.2)
+CLIENT = Privacy(clip=0.5, noise=0.3, importance_noise=0.2)
 PAPER = Privacy("paper", clip=2.0, epsilon=10.0, delta=0.01)
 MECHANISMS = {"client": CLIENT, "paper": PAPER}
 
@@ -111,7 +111,7 @@ START = RoundContext(seed=5)
 def wide(context: RoundContext = START, ids: tuple[str, ...] = ("a", "b", "c")) -> Cohort:
     """Clients of a model with many parameters."""
     data = from_arrays({i: (torch.randn(4, WIDE), torch.randn(4, 1)) for i in ids}, test_fraction=0.0)
-    simulation = Simulation(
+    simulation = simulate(
         lambda: nn.Linear(WIDE, 1, bias=False),
         data,
         stages("FedAvg", None),
@@ -181,13 +181,15 @@ def test_shares_stay_shares() -> None:
     cohort = wide()
     offer = Messages(torch.arange(3), {})
     share = torch.tensor([[0.9, 0.1], [0.5, 0.5], [1.0, 1e-4]], dtype=F64)
-    sent = replace(CLIENT, share_noise=0.05).protect(FedSoft(2), cohort, offer, {"share": share})["share"]
+    sent = replace(CLIENT, importance_noise=0.05).protect(FedSoft(2), cohort, offer, {"share": share})[
+        "share"
+    ]
     torch.testing.assert_close(sent.sum(1), torch.ones(3, dtype=F64))
     assert bool((sent > 0).all())
     assert bool((sent != share).all())
     torch.testing.assert_close(sent, share, rtol=0, atol=0.3)
     mass = torch.tensor([[30.0, 10.0], [math.nan, 5.0], [0.0, 0.0]], dtype=F64)
-    sent = replace(CLIENT, share_noise=1e-9).protect(FedEM(2), cohort, offer, {"mass": mass})["mass"]
+    sent = replace(CLIENT, importance_noise=1e-9).protect(FedEM(2), cohort, offer, {"mass": mass})["mass"]
     expected = torch.tensor([[0.75, 0.25], [1e-4, 1.0], [0.5, 0.5]], dtype=F64)
     torch.testing.assert_close(sent, expected, rtol=0, atol=2e-4)  # the size is gone
     open = replace(CLIENT, size="sent")
@@ -253,7 +255,7 @@ def test_every_algorithm_runs_private_apart_as_together(name: str, place: str, m
     plan = stages(name, MECHANISMS[mechanism], place, rounds=2)
     _, together = play(plan, few(), chunk=5)
     assert all(t.isfinite().all() for t in (together.centers, together.importance, together.personal.rows))
-    close(run_apart(linear, few(), plan, seed=3)[0], together)
+    close(apart(linear, few(), plan, seed=3)[0], together)
     open = play(stages(name, None, place, rounds=2), few())[1]
     assert same_bits(together, open) == (name == "Local")
 
@@ -304,7 +306,7 @@ def test_buffers_are_withheld_or_told(caplog: pytest.LogCaptureFixture) -> None:
     for buffers in ("withheld", "sent"):
         privacy = Privacy(noise=0.1, buffers=buffers)
         with caplog.at_level(logging.WARNING, "coterie"):
-            simulation = Simulation(with_norm, data, stages("FedAvg", privacy), device=torch.device("cpu"))
+            simulation = simulate(with_norm, data, stages("FedAvg", privacy), device=torch.device("cpu"))
         tails[buffers] = simulation.model.rows.split(simulation.step().row)[1]
     assert torch.equal(tails["withheld"], torch.cat([torch.zeros(8), torch.ones(8)]).expand(4, -1))
     assert not torch.equal(tails["sent"], tails["withheld"])

@@ -17,14 +17,13 @@ from scipy.stats import norm
 
 import coterie
 from coterie import CoterieError, FedAvg, FedEM, FedSoft, Local, Participation, Privacy, Stage, Stages
-from coterie.backends.loopback import run_apart
-from coterie.backends.simulation import Simulation
+from coterie.backends.simulation import simulate
 from coterie.cli.main import main
 from coterie.experiment.experiment import parse
 from coterie.protocol.privacy_accountant import AS_PRINTED, account, check, epsilon, not_covered, total
-from tests.builders import algorithm, clients, linear
+from tests.builders import algorithm, apart, clients, linear
 
-CLIENT = Privacy(noise=0.3, share_noise=0.2)
+CLIENT = Privacy(noise=0.3, importance_noise=0.2)
 PAPER = Privacy("paper", epsilon=10.0, delta=0.01)
 
 
@@ -73,11 +72,11 @@ def test_every_message_of_the_planned_rounds_is_counted() -> None:
     assert total([private(FedAvg(), neighbour="replaced")]) == pytest.approx(
         exact([(2.5, 50)], 1e-5), rel=1e-4
     )
-    soft = private(FedSoft(2, refresh=4), share_noise=3.0)  # reports in rounds 0, 4, ..., 48
+    soft = private(FedSoft(2, refresh=4), importance_noise=3.0)  # reports in rounds 0, 4, ..., 48
     assert total([soft]) == pytest.approx(exact([(5.0, 50), (3.0, 13)], 1e-5), rel=1e-4)
-    mixture = private(FedEM(2), share_noise=3.0)
+    mixture = private(FedEM(2), importance_noise=3.0)
     assert total([mixture]) == pytest.approx(exact([(5.0, 50), (3.0, 50)], 1e-5), rel=1e-4)
-    both = total([soft, private(FedEM(2), 10, share_noise=3.0)])
+    both = total([soft, private(FedEM(2), 10, importance_noise=3.0)])
     assert both == pytest.approx(exact([(5.0, 60), (3.0, 23)], 1e-5), rel=1e-4)
     few = Stage(FedAvg(), 50, participation=coterie.Participation(fraction=0.1), privacy=Privacy(noise=5.0))
     assert total([few]) == total([private(FedAvg())])  # no amplification
@@ -93,11 +92,11 @@ def test_every_message_of_the_planned_rounds_is_counted() -> None:
         ("FedAvg", {"buffers": "sent"}, ["buffers"]),
         ("FedAvg", {"noise": 0.0}, ["row"]),
         ("FedSoft", {}, ["share"]),
-        ("FedSoft", {"share_noise": 1.0}, []),
-        ("FedEM", {"share_noise": 1.0}, []),
-        ("FedEM", {"share_noise": 1.0, "size": "sent"}, ["mass"]),
-        ("IFCA", {"share_noise": 1.0}, ["choice"]),
-        ("FedSPD", {"share_noise": 1.0, "size": "sent"}, ["drew"]),
+        ("FedSoft", {"importance_noise": 1.0}, []),
+        ("FedEM", {"importance_noise": 1.0}, []),
+        ("FedEM", {"importance_noise": 1.0, "size": "sent"}, ["mass"]),
+        ("IFCA", {"importance_noise": 1.0}, ["choice"]),
+        ("FedSPD", {"importance_noise": 1.0, "size": "sent"}, ["drew"]),
         ("CFL", {}, []),
         ("Local", {"size": "sent", "buffers": "sent"}, []),
     ],
@@ -121,7 +120,7 @@ def test_what_is_not_covered_is_listed_and_then_there_is_no_total(
         ("FedAvg", {}, [(5.0, 1)], "per message, of row"),
         ("IFCA", {}, [(5.0, 1)], "per message, of row"),  # given its choice, which is not covered
         ("CFL", {"neighbour": "replaced"}, [(2.5, 1)], "per message, of update"),
-        ("FedEM", {"share_noise": 2.0}, [(5.0, 1), (2.0, 1)], "per message, of row and mass"),
+        ("FedEM", {"importance_noise": 2.0}, [(5.0, 1), (2.0, 1)], "per message, of row and mass"),
         ("FedAvg", {"noise": 0.0}, [], None),
         ("Local", {}, [], None),
     ],
@@ -207,22 +206,22 @@ def test_a_target_that_the_planned_rounds_exceed_is_refused_before_the_start(tmp
     less = (noise - 0.1) * 0.999  # it is the least to a thousandth, then rounded up to three digits
     assert exact([(noise, 50)], 1e-5) <= 2.0 < exact([(less, 50)], 1e-5)
     for fits in (private(FedAvg(), rounds, **asked), private(FedAvg(), **{**asked, "noise": noise})):
-        Simulation(linear, clients(), Stages((fits,)))
+        simulate(linear, clients(), Stages((fits,)))
     with pytest.raises(CoterieError, match="planned rounds come to"):
-        run_apart(linear, clients(), Stages((private(FedAvg(), **asked),)))
+        apart(linear, clients(), Stages((private(FedAvg(), **asked),)))
 
 
 def test_a_target_for_several_stages_or_for_what_is_not_covered() -> None:
     two = Stages((private(FedAvg(), target_epsilon=7.0), private(FedAvg())))
     with pytest.raises(CoterieError, match=r"ε = 9\.\d+ at .* allowed is noise 1\.\d+ times as high"):
-        Simulation(linear, clients(), two)
-    Simulation(linear, clients(), Stages((private(FedAvg(), target_epsilon=7.0),)))
+        simulate(linear, clients(), two)
+    simulate(linear, clients(), Stages((private(FedAvg(), target_epsilon=7.0),)))
     with pytest.raises(
         CoterieError, match=r"target_epsilon is 7\.0, but there is no total ε: choice is not covered"
     ):
-        Simulation(linear, clients(), Stages((private(coterie.IFCA(2), target_epsilon=7.0),)))
+        simulate(linear, clients(), Stages((private(coterie.IFCA(2), target_epsilon=7.0),)))
     with pytest.raises(CoterieError, match=r"target_epsilon is 0\.001, .* allowed is noise = "):
-        Simulation(linear, clients(), Stages((private(FedAvg(), target_epsilon=0.001),)))
+        simulate(linear, clients(), Stages((private(FedAvg(), target_epsilon=0.001),)))
 
 
 def test_the_lowest_target_of_several_stages_counts() -> None:
@@ -244,7 +243,7 @@ def test_the_lowest_target_of_several_stages_counts() -> None:
 )
 def test_stages_of_one_run_are_counted_alike(other: dict[str, Any], message: str) -> None:
     with pytest.raises(CoterieError, match=message):
-        Simulation(linear, clients(), Stages((private(FedAvg()), private(FedAvg(), **other))))
+        simulate(linear, clients(), Stages((private(FedAvg()), private(FedAvg(), **other))))
 
 
 @pytest.mark.parametrize(
@@ -256,7 +255,7 @@ def test_stages_of_one_run_are_counted_alike(other: dict[str, Any], message: str
         ({"noise": 1.0, "clip": math.inf}, "^clip is inf; .* finite where there is noise"),
         ({"noise": 1.0, "delta": 0.0}, "^delta is 0.0; allowed is above 0 and below 1"),
         ({"noise": 1.0, "epsilon": 3.0}, "^epsilon is 3.0; allowed is none with 'client'"),
-        ({"noise": 1.0, "share_noise": 0.0}, "^share_noise is 0.0; allowed is above 0"),
+        ({"noise": 1.0, "importance_noise": 0.0}, "^importance_noise is 0.0; allowed is above 0"),
         ({"noise": 1.0, "target_epsilon": -2.0}, "^target_epsilon is -2.0"),
         ({"noise": 1.0, "size": "secret"}, "^size is 'secret'; allowed is one of 'withheld', 'sent'"),
         ({"mechanism": "paper"}, "^epsilon is None; allowed is a number above 0, with mechanism = 'paper'"),
@@ -283,8 +282,8 @@ def test_without_the_accountant_one_sentence_says_so(monkeypatch: pytest.MonkeyP
     with pytest.raises(
         CoterieError, match=r"dp-accounting, which is not installed; pip install 'coterie\[privacy\]'"
     ):
-        Simulation(linear, clients(), Stages((Stage(FedAvg(), 1, privacy=CLIENT),)))
-    Simulation(linear, clients(), Stages((Stage(FedAvg(), 1, privacy=PAPER),)))  # which counts nothing
+        simulate(linear, clients(), Stages((Stage(FedAvg(), 1, privacy=CLIENT),)))
+    simulate(linear, clients(), Stages((Stage(FedAvg(), 1, privacy=PAPER),)))  # which counts nothing
 
 
 # in a file

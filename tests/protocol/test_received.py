@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import torch
 
-from coterie.protocol.cohort import RoundContext
+from coterie.protocol.message import RoundContext
 from tests.builders import F64, state
 
 

@@ -22,19 +22,18 @@ from coterie import (
     Stage,
     Stages,
 )
-from coterie.backends.loopback import run_apart
-from coterie.backends.simulation import Simulation
 from coterie.data import from_arrays
 from coterie.engine.rows import Rows
 from coterie.engine.training import Training
 from coterie.experiment.experiment import load as load_experiment
 from coterie.prng import id_keys
-from coterie.protocol.cohort import RoundContext
-from coterie.protocol.message import Messages, Traffic
-from coterie.protocol.received import State
+from coterie.protocol.coordinator import Coordinator
+from coterie.protocol.message import Messages, RoundContext
 from coterie.protocol.selection import CLUSTERS, SIZE, by_loss, by_size, diverse
+from coterie.protocol.state import State
+from coterie.protocol.traffic import Traffic
 from tests import builders
-from tests.builders import F64, linear
+from tests.builders import F64, apart, linear
 
 TRAINING = Training(learning_rate=0.02, batch_size=10)
 SELECTIONS: dict[str, dict[str, Any]] = {
@@ -56,7 +55,7 @@ def plan(select: str, algorithm: Any = None, rounds: int = 3, **changed: Any) ->
     return Stages((Stage(algorithm or FedAvg(), rounds, TRAINING, participation=how),))
 
 
-def simulation(stages: Stages, data: Federation | None = None, seed: int = 3) -> Simulation:
+def simulation(stages: Stages, data: Federation | None = None, seed: int = 3) -> Coordinator:
     return builders.simulation(stages, data or clients(), seed=seed)
 
 
@@ -244,7 +243,7 @@ def test_nobody_may_ever_come(select: str) -> None:
 # nothing else decides
 
 
-def choices(run: Simulation) -> list[set[str]]:
+def choices(run: Coordinator) -> list[set[str]]:
     found = []
     while not run.done:
         found.append({run.data.ids[i] for i in run.step().clients.tolist()})
@@ -287,7 +286,7 @@ def test_each_stage_of_several_has_its_own() -> None:
     again.load(*half.save())
     assert choices(again) == expected[5:]
     assert torch.equal(again.state.centers, run.state.centers)
-    apart, traffic = run_apart(linear, clients(), stages, seed=3)
+    alone, traffic = apart(linear, clients(), stages, seed=3)
     torch.testing.assert_close(apart.centers, run.state.centers[0], rtol=1e-8, atol=1e-8)
     assert traffic == run.traffic
 

@@ -14,7 +14,7 @@ from coterie.engine.model import LOSSES, FunctionalModel
 from coterie.prng import id_keys
 from coterie.protocol.cohort import Cohort
 from coterie.protocol.message import Messages
-from coterie.protocol.separation import likeliest_shares, look, mixture_loss, separated
+from coterie.protocol.separation import likeliest_importance, look, mixture_loss, separated
 from tests.builders import F64
 
 
@@ -44,7 +44,7 @@ def test_shares_are_those_of_a_mixture() -> None:
     """Far from the other center a point is surely of its own: shares are counts, and the loss is their entropy."""
     cohort = scalar_cohort([[0.0, 0.0, 0.0, 100.0], [100.0, 100.0]])
     losses = cohort.losses(shown(0.0, 100.0, clients=2).centers)
-    shares = likeliest_shares(cohort, losses)
+    shares = likeliest_importance(cohort, losses)
     torch.testing.assert_close(shares, torch.tensor([[0.75, 0.25], [0.0, 1.0]], dtype=F64))
     entropy = -(0.75 * math.log(0.75) + 0.25 * math.log(0.25))
     torch.testing.assert_close(mixture_loss(cohort, losses, shares), torch.tensor([entropy, 0.0], dtype=F64))

@@ -9,20 +9,23 @@ import torch
 from torch import Tensor, nn
 
 from coterie import IFCA, FedAvg, FedEM, FedSoft, Graph, Server, Stage, Stages, WeCFL
-from coterie.backends.simulation import PERTURB, Simulation, hand_over, loss_of_try, perturbed
+from coterie.backends.simulation import loss_of_try
 from coterie.data.federation import Federation
 from coterie.engine.rows import Rows
 from coterie.errors import CoterieError
-from coterie.protocol.message import Messages, Traffic
+from coterie.protocol.coordinator import Coordinator
+from coterie.protocol.message import Messages
+from coterie.protocol.round import PERTURB, hand_over, perturbed
 from coterie.protocol.separation import look
 from coterie.protocol.stages import Progress
+from coterie.protocol.traffic import Traffic
 from tests import builders
 from tests.builders import F64, TRAINING, finish, larger_clients, linear, parts
 
 GRAPH = Graph("erdos-renyi", degree=4.0)
 
 
-def simulation(plan: Stages, data: Federation | None = None, seed: int = 3) -> Simulation:
+def simulation(plan: Stages, data: Federation | None = None, seed: int = 3) -> Coordinator:
     return builders.simulation(plan, data or larger_clients(), seed=seed)
 
 
@@ -50,7 +53,7 @@ def test_a_stage_ends_when_its_centers_have_come_apart(caplog: pytest.LogCapture
     assert 3 <= run.progress.played < 22  # shares must have been seen to stay
     fixed = Stage(WeCFL(2), run.progress.played - 2, TRAINING)
     same = finish(simulation(fixed.then(Stage(FedEM(2), 2, TRAINING))))
-    for one, other in zip(parts(run.result()), parts(same.result()), strict=True):
+    for one, other in zip(parts(run.evaluate()), parts(same.evaluate()), strict=True):
         assert torch.equal(one, other)
     assert run.traffic.total() > same.traffic.total()  # looking is not for nothing
 
@@ -129,7 +132,7 @@ def test_tries_and_early_ends_are_resumed_to_the_bit(seconds: int) -> None:
     finish(second)
     assert second.progress.played == straight.progress.played
     assert second.traffic == straight.traffic
-    for one, other in zip(parts(second.result(final=True)), parts(straight.result(final=True)), strict=True):
+    for one, other in zip(parts(second.finish()), parts(straight.finish()), strict=True):
         assert torch.equal(one, other)
 
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 import torch
+from coterie.report.data_show import _shares, by_cluster, held, show, table
 from rich.console import Console
 
 from coterie.data import named
 from coterie.errors import CoterieError
-from coterie.report.data_show import _shares, by_cluster, held, show, table
 
 
 def test_what_is_held_adds_up(data_files):
-    made = named("mnist", clients=6, distributions="rotate", clusters=3, pattern="random", classes=4)
+    made = named("mnist", clients=6, distributions="rotate", clusters=3, mixture="random", classes=4)
     whole = held(made)
     assert whole.shape == (6, 3, 10)
     assert torch.equal(whole.sum((1, 2)), made.train.sizes)

@@ -32,8 +32,9 @@ from coterie import (
     Training,
     WeCFL,
 )
-from coterie.backends.simulation import Simulation
+from coterie.backends.simulation import simulate
 from coterie.data import regressions
+from coterie.protocol.coordinator import Coordinator
 from coterie.protocol.topology import Topology
 from coterie.report.compare import measured
 from coterie.runs import metrics
@@ -196,9 +197,11 @@ def data(mixture: str = "pure") -> coterie.Federation:
     return regressions(clients=8, sizes=(10, 20), dimension=4, mixture=mixture, separation=50.0, seed=2)
 
 
-def simulation(algorithm: coterie.Algorithm, topology: Topology | None = None, rounds: int = 3) -> Simulation:
+def simulation(
+    algorithm: coterie.Algorithm, topology: Topology | None = None, rounds: int = 3
+) -> Coordinator:
     stages = Stages((Stage(algorithm, rounds, TRAINING, topology or Server()),))
-    return Simulation(linear, data(), stages, dtype=F64, device=CPU)
+    return simulate(linear, data(), stages, dtype=F64, device=CPU)
 
 
 HARD = {"clustering_objective", "learning_objective", "clusterability"}
@@ -256,7 +259,7 @@ def test_readings_are_those_of_the_run() -> None:
     apart = (sent.row - centers[member]).square().sum(1)
     assert record["clustering_objective"] == pytest.approx(float((sizes * apart).sum() / sizes.sum()))
     assert record["center_distance_min"] == pytest.approx(float((centers[0] - centers[1]).norm()))
-    result = played.result()
+    result = played.evaluate()
     record, columns = Monitor(played).evaluated(sent, result)
     losses, gradients = [], []
     for i in range(8):
@@ -339,7 +342,7 @@ def test_looking_changes_nothing() -> None:
         monitor = Monitor(looked)
         for _ in range(3):
             sent = looked.step()
-            result = looked.result()
+            result = looked.evaluate()
             monitor.each_round(sent)
             monitor.evaluated(sent, result)
             plain.step()

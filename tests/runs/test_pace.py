@@ -10,7 +10,7 @@ import pytest
 import coterie
 from coterie import FedAvg, Participation
 from coterie.data.federation import Federation
-from coterie.runs.pace import EvaluationInterval
+from coterie.runs.recorder import EvaluationInterval
 from coterie.runs.result import Record
 from tests.builders import affine
 

@@ -1,13 +1,13 @@
 """What a run is made of, for authors of algorithms and of backends.
 
-    algorithm, fields        what an algorithm is, and what the fields of its messages mean
-    cohort, client_state     clients side by side: their data, what they keep, the local problem
-    state, received          the aggregator's half
-    message, envelope        what goes between the two, as tensors and as bytes
-    clients, questions       the seam: what clients can be asked by name, and what they answer
-    client, peer, remote     who answers: a cohort, a node of a graph, somebody at the other end of a network
-    round, coordinator       one round, and all rounds of all stages
-    topology, participation, selection, privacy, stages    settings of a stage
+algorithm, fields        what an algorithm is, and what the fields of its messages mean
+cohort, client_state     clients side by side: their data, what they keep, the local problem
+state, received          the aggregator's half
+message, envelope        what goes between the two, as tensors and as bytes
+clients, questions       the seam: what clients can be asked by name, and what they answer
+client, peer, remote     who answers: a cohort, a node of a graph, somebody at the other end of a network
+round, coordinator       one round, and all rounds of all stages
+topology, participation, selection, privacy, stages    settings of a stage
 """
 
 from typing import TYPE_CHECKING
