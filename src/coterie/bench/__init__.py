@@ -5,6 +5,7 @@ same data, the same initial models. They run interleaved, round by round, so tha
 end each hands in its models, which are scored by the same code.
 
     workloads.py      what is measured: algorithm, model, data
+    models.py         small CNNs that no paper has
     task.py           the folder that baselines are given, and how their models are scored
     registry.py       which baselines there are, and the Python of each
     adapters/         one file per baseline; those of other simulators import nothing of coterie
