@@ -1,5 +1,5 @@
-"""Writes docs/algorithms.md and docs/settings.md from the code, and the tables of docs/speed.md from result files:
-`python docs/build.py`.
+"""Writes reference/algorithms.md and reference/settings.md from the code, and the tables of explanation/speed.md from
+result files: `python docs/build.py`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from coterie.models import MODELS
 ALGORITHMS_HEAD = """# The algorithms
 
 Made from the code by `python docs/build.py`; `coterie algorithms NAME` prints the same. Symbols, lines and equations
-are those of the paper named. [k-FED](k-fed.md) clusters points, not models, and has a page of its own.
+are those of the paper named. [k-FED](../how-to/k-fed.md) clusters points, not models, and has a page of its own.
 
 Every algorithm in the list passes the contract tests (`tests/test_contracts.py`), at a server and, unless it
 needs a server, over a graph: same seed, same bits; chunk size; order of clients; clients apart, everything as
@@ -47,7 +47,7 @@ def _said(deal: Deal) -> str:
 
 FILE = """## The experiment file
 
-A TOML file has these keys; [examples](../examples) has such files. Exactly one of `algorithm`, `stage` and `method`
+A TOML file has these keys; [examples](../../examples) has such files. Exactly one of `algorithm`, `stage` and `method`
 is given. What a method does not say is as the file says, and what a stage does not say is as its method says.
 """
 
@@ -56,20 +56,22 @@ KEYS = {  # in this order; an empty meaning is that of the source
     "seed": "of everything that is drawn",
     "rounds": "of every stage that does not say; 50 if nothing is said",
     "clusters": '`n_clusters` of every algorithm that has it and does not say; `"auto"`, here or there: '
-    "[chosen](choosing-clusters.md)",
-    "init": "of a lone algorithm, or of the first stage: one of the [initialisations](starts.md); if not given, the "
-    "algorithm's own choice, but `random` in a stage",
-    "until": '`"separated"`: a stage ends ahead of its rounds, once its [centers have come apart](starts.md); '
-    '`"rounds"` if nothing is said',
+    "[chosen](../how-to/choosing-clusters.md)",
+    "init": "of a lone algorithm, or of the first stage: one of the "
+    "[initialisations](../explanation/initialisation.md); if not given, the algorithm's own choice, "
+    "but `random` in a stage",
+    "until": '`"separated"`: a stage ends ahead of its rounds, once its '
+    '[centers have come apart](../explanation/initialisation.md); `"rounds"` if nothing is said',
     "n_init": "of a first stage: it is played from so many random initialisations, and the one of least training loss "
     "is kept; 1 if nothing is said",
     "evaluate_every": "rounds between scores on held-out points; `auto`: 10, or [up to 100 where few clients train "
-    "in a round](scale.md#what-looking-costs); 0: none until the summary at the end",
+    "in a round](../explanation/scale.md#what-looking-costs); 0: none until the summary at the end",
     "checkpoint_every": "rounds between checkpoints",
     "dtype": "of the numbers computed with",
     "device": "`auto`: CUDA where there is one",
     "threads": "",  # said beside it
-    "compile": "whether [training steps are compiled](speed.md): `auto` does so where the work ahead pays for it",
+    "compile": "whether [training steps are compiled](../explanation/speed.md): `auto` does so where the work "
+    "ahead pays for it",
     "tf32": "",
     "data": "`source`, and the settings of that source",
     "model": "`name`, and the settings of that model; or the name alone, in quotes",
@@ -97,8 +99,9 @@ has: `"10:90"`, or any two shares that add up to 100 (half of the clients have t
 
 DATA_SETS = f"""### Data sets
 
-{", ".join(f"`{name}`" for name in DEALT)}; several as `cifar10+mnist`. [Making it heterogeneous](partitions.md) says
-what the settings do. `digits` has other defaults ({_said(DEALT["digits"])}) and `image`, for inputs (1, 8, 8) instead
+{", ".join(f"`{name}`" for name in DEALT)}; several as `cifar10+mnist`.
+[Making it heterogeneous](../how-to/partitions.md) says what the settings do.
+`digits` has other defaults ({_said(DEALT["digits"])}) and `image`, for inputs (1, 8, 8) instead
 of 64 numbers; `femnist` and `shakespeare` are dealt out `by_owner`; several data sets have `distributions='datasets'`,
 and `labels`: `'shared'`, or `'offset'` for classes of their own.
 """
@@ -136,8 +139,8 @@ def part(heading: str, make: Callable[..., Any], rows: Sequence[Explained] | Non
 
 
 def algorithm(kind: type[Algorithm]) -> str:
-    where = f"Runs at a server{'' if kind.needs_server else ' and over a graph'}. Its [start](starts.md), if none is "
-    where += f"named, is `{kind.init_at_server}`"
+    where = f"Runs at a server{'' if kind.needs_server else ' and over a graph'}. Its "
+    where += f"[start](../explanation/initialisation.md), if none is named, is `{kind.init_at_server}`"
     where += "." if kind.needs_server else f", and over a graph `{kind.init_over_graph}`."
     exempt = [f"- {contract}: {reason}" for contract, reason in kind.exempt.items()]
     lines = [part(f"## {kind.title()}", kind), where, ""]
@@ -180,17 +183,21 @@ def speed() -> str:
     """The page as it is, with the tables of the result files that there are."""
     files = sorted((HERE.parent / "benchmarks" / "results").glob("speed*.json"))
     parts = [_measured(file) for file in files] or ["No result file is committed yet.\n"]
-    page = (HERE / "speed.md").read_text(encoding="utf-8")
+    page = (HERE / "explanation" / "speed.md").read_text(encoding="utf-8")
     return RESULTS.sub(lambda found: found[1] + "\n" + "\n".join(parts) + "\n" + found[2], page)
 
 
 def _measured(file: Path) -> str:
     report = json.loads(file.read_text(encoding="utf-8"))
-    where = f"[{file.name}](../benchmarks/results/{file.name})"
+    where = f"[{file.name}](../../benchmarks/results/{file.name})"
     return "\n".join([f"From {where}:", "", *markdown(report), ""])
 
 
-PAGES = {"algorithms.md": algorithms, "settings.md": settings, "speed.md": speed}
+PAGES = {
+    "reference/algorithms.md": algorithms,
+    "reference/settings.md": settings,
+    "explanation/speed.md": speed,
+}
 
 if __name__ == "__main__":
     for name, page in PAGES.items():

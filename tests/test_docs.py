@@ -14,6 +14,7 @@ from coterie.experiment.field_docs import REQUIRED, Explained, explained
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
+TEXTS = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
 PAGES = runpy.run_path(str(DOCS / "build.py"))["PAGES"]
 
 
@@ -30,7 +31,7 @@ def test_the_readme_names_every_algorithm_and_where_it_runs(name: str) -> None:
     assert row[2:4] == ["✓", "" if ALGORITHMS[name].needs_server else "✓"]
 
 
-@pytest.mark.parametrize("page", [ROOT / "README.md", *sorted(DOCS.glob("*.md"))], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", TEXTS, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page: Path) -> None:
     links = re.findall(r"\]\((?!http)([^)#]+)", page.read_text(encoding="utf-8"))
     assert [link for link in links if not (page.parent / link).exists()] == []
