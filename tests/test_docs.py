@@ -13,7 +13,7 @@ from coterie.experiment.field_docs import REQUIRED, Explained, explained
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
-TEXTS = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
+TEXTS = sorted({*ROOT.glob("*.md"), *ROOT.glob("*/README.md"), *DOCS.rglob("*.md")})
 INDEX = [DOCS / "README.md", DOCS / "decisions" / "README.md"]
 PAGES = runpy.run_path(str(DOCS / "build.py"))["PAGES"]
 
