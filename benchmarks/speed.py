@@ -1,7 +1,7 @@
 """How fast is a round, beside what others run? `python benchmarks/speed.py --out FILE`.
 
 The same as `coterie bench`, for a machine that has torch, numpy, scikit-learn, scipy, networkx, safetensors and rich
-alone. docs/speed.md says what is measured.
+alone. docs/explanation/speed.md says what is measured.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
-"""Writes docs/algorithms.md and docs/settings.md from the code, and the tables of docs/speed.md from result files:
-`python docs/build.py`.
+"""Writes the generated pages: `python docs/build.py`.
+
+reference/algorithms.md, reference/settings.md and the README's table of algorithms come from the code, the tables of
+explanation/speed.md from result files.
 """
 
 from __future__ import annotations
@@ -20,14 +22,17 @@ from coterie.experiment.experiment import SOURCES, _File
 from coterie.experiment.field_docs import REQUIRED, Explained, explained
 from coterie.models import MODELS
 
+HERE = Path(__file__).parent
+
 ALGORITHMS_HEAD = """# The algorithms
 
 Made from the code by `python docs/build.py`; `coterie algorithms NAME` prints the same. Symbols, lines and equations
-are those of the paper named. [k-FED](k-fed.md) clusters points, not models, and has a page of its own.
+are those of the paper named. [k-FED](../how-to/k-fed.md) clusters points, not models, and has a page of its own.
 
-Every algorithm in the list passes the contract tests (`tests/test_contracts.py`), at a server and, unless it
-needs a server, over a graph: same seed, same bits; chunk size; order of clients; clients apart, everything as
-bytes; resume; absent clients, down to none; one cluster; a client with one point.
+Every algorithm passes the contract tests (`tests/contract/test_contracts.py`), at a server and, unless it needs a
+server, over a graph: the same seed gives the same bits; the result does not depend on chunk size, on the order of
+clients, or on whether clients run one at a time with everything sent as bytes; resuming; absent clients, down to none;
+one cluster; a client with one point.
 """
 
 SETTINGS_HEAD = """# Settings
@@ -47,29 +52,31 @@ def _said(settings: Partition) -> str:
 
 FILE = """## The experiment file
 
-A TOML file has these keys; [examples](../examples) has such files. Exactly one of `algorithm`, `stage` and `method`
-is given. What a method does not say is as the file says, and what a stage does not say is as its method says.
+A TOML file has these keys; see [examples](../../examples). Give exactly one of `algorithm`, `stage` and `method`. A
+method inherits what it does not set from the file, and a stage from its method.
 """
 
 KEYS = {  # in this order; an empty meaning is that of the source
-    "name": "of the run's folder, `runs/NAME-SEED`; the file's name if not given",
-    "seed": "of everything that is drawn",
-    "rounds": "of every stage that does not say; 50 if nothing is said",
-    "clusters": '`n_clusters` of every algorithm that has it and does not say; `"auto"`, here or there: '
-    "[chosen](choosing-clusters.md)",
-    "init": "of a lone algorithm, or of the first stage: one of the [initialisations](starts.md); if not given, the "
-    "algorithm's own choice, but `random` in a stage",
-    "until": '`"separated"`: a stage ends ahead of its rounds, once its [centers have come apart](starts.md); '
-    '`"rounds"` if nothing is said',
-    "n_init": "of a first stage: it is played from so many random initialisations, and the one of least training loss "
-    "is kept; 1 if nothing is said",
-    "evaluate_every": "rounds between scores on held-out points; `auto`: 10, or [up to 100 where few clients train "
-    "in a round](scale.md#what-looking-costs); 0: none until the summary at the end",
+    "name": "name of the run's folder, `runs/NAME-SEED`; by default the file's name",
+    "seed": "seed of all random numbers",
+    "rounds": "rounds of every stage that does not set them; 50 by default",
+    "clusters": '`n_clusters` of every algorithm that has it and does not set it; `"auto"`, here or there: '
+    "[chosen](../how-to/choosing-clusters.md)",
+    "init": "of a lone algorithm, or of the first stage: one of the "
+    "[initialisations](../explanation/initialisation.md); by default the algorithm's own choice, "
+    "but `random` in a stage",
+    "until": '`"separated"`: a stage stops early, once its '
+    '[centers are separated](../explanation/initialisation.md#when-centers-are-separated); `"rounds"` by default',
+    "n_init": "of a first stage: it runs from so many random initialisations, and the one of least training loss is "
+    "kept; 1 by default",
+    "evaluate_every": "rounds between evaluations on held-out points; `auto`: 10, or [up to 100 where few clients "
+    "train in a round](../explanation/scale.md#what-evaluation-costs); 0: only the summary at the end",
     "checkpoint_every": "rounds between checkpoints",
-    "dtype": "of the numbers computed with",
-    "device": "`auto`: CUDA where there is one",
-    "threads": "",  # said beside it
-    "compile": "whether [training steps are compiled](speed.md): `auto` does so where the work ahead pays for it",
+    "dtype": "floating-point type of models and data",
+    "device": "`auto`: CUDA where available",
+    "threads": "",  # explained in the source
+    "compile": "whether [training steps are compiled](../explanation/speed.md): `auto` does so if the work ahead is "
+    "long enough",
     "tf32": "",
     "data": "`source`, and the settings of that source",
     "model": "`name`, and the settings of that model; or the name alone, in quotes",
@@ -77,37 +84,38 @@ KEYS = {  # in this order; an empty meaning is that of the source
     "training": "see [Training](#training)",
     "topology": '`kind = "server"`, or a kind of [graph](#graph) and its settings',
     "participation": "see [Participation](#participation)",
-    "privacy": 'see [Privacy](#privacy); `mechanism = "none"`: none, where the file has some',
+    "privacy": 'see [Privacy](#privacy); `mechanism = "none"` switches off that of the file',
     "choosing": "see [Choosing](#choosing)",
-    "label": "of the method, in tables and, where there are several, of its folder; else its algorithms' names",
-    "stage": "`[[stage]]` tables, played one after another, each with `algorithm` and, where they differ, `rounds`, "
+    "label": "of the method, in tables and, where there are several, of its folder; by default its algorithms' names",
+    "stage": "`[[stage]]` tables, run one after another, each with `algorithm` and, where they differ, `rounds`, "
     "`until`, `n_init` and `init` (the first alone), `clusters`, `training`, `topology`, `participation`, `privacy`",
-    "method": "`[[method]]` tables, played one by one and compared, each with `algorithm` or `[[method.stage]]` and, "
-    "where they differ, `label`, `rounds`, `start`, `clusters`, `training`, `topology`, `participation`, `privacy`",
+    "method": "`[[method]]` tables, run one after another and compared, each with `algorithm` or `[[method.stage]]` "
+    "and, where they differ, `label`, `rounds`, `init`, `clusters`, `training`, `topology`, `participation`, `privacy`",
 }
 DATA = """## Data
 
 `source = "mnist"` and so on in TOML, `coterie.data.named("mnist", ...)` in Python; the others are functions of
-`coterie.data`, where `folder` and `table` are `from_folder` and `from_table`. Paths are looked for from the experiment
+`coterie.data`, where `folder` and `table` are `from_folder` and `from_table`. Paths are relative to the experiment
 file's folder. In TOML `seed` is the experiment's, if not given. `mixture` says how much of each distribution a client
-has: `"10:90"`, or any two shares that add up to 100 (half of the clients have the one mixture, half the other),
-`"linear"` (from one distribution to the other, client by client), `"uniform"` (10 to 90 % of the first), `"random"`,
-`"iid"` (as it comes), or `"pure"` (one distribution each). The first three are for two clusters.
+has: `"10:90"`, or any two percentages that add up to 100 (half of the clients have a:b, half b:a), `"linear"` (from one
+distribution to the other, client by client), `"uniform"` (10 to 90 % of the first), `"random"`, `"iid"` (points drawn
+without regard to distributions), or `"pure"` (one distribution each). The first three are for two clusters.
 """
 
 DATA_SET_SETTINGS = f"""### Data sets
 
-{", ".join(f"`{name}`" for name in DATA_SETS)}; several as `cifar10+mnist`. [Making it heterogeneous](partitions.md)
-says what the settings do. `digits` has other defaults ({_said(DATA_SETS["digits"])}) and `image`, for inputs (1, 8, 8)
-instead of 64 numbers; `femnist` and `shakespeare` are partitioned `by_owner`; several data sets have
-`distributions='datasets'`, and `labels`: `'shared'`, or `'offset'` for classes of their own.
+{", ".join(f"`{name}`" for name in DATA_SETS)}; several as `cifar10+mnist`.
+[Heterogeneous data](../how-to/partitions.md) explains the settings.
+`digits` has other defaults ({_said(DATA_SETS["digits"])}) and `image`, for inputs (1, 8, 8) instead
+of 64 numbers; `femnist` and `shakespeare` have `by_owner=True`; several data sets have `distributions='datasets'`,
+and `labels`: `'shared'`, or `'offset'` for classes of their own.
 """
 
 MODEL = """## Models
 
-`model = { name = "mlp", hidden = [32] }`, or `model = "mlp"`; [Models](models.md) says whose they are. Their sizes of
-input and output come from the data. Each takes `init` too: `"xavier-normal"` draws every matrix from Xavier's normal
-distribution and sets biases to 0. Your own is `name = "package.module:Net"`, with its own settings beside the name.
+`model = { name = "mlp", hidden = [32] }`, or `model = "mlp"`; see [Models](models.md). Their sizes of input and
+output come from the data. Each takes `init` too: `"xavier-normal"` draws every matrix from Xavier's normal distribution
+and sets biases to 0. Your own is `name = "package.module:Net"`, with its own settings beside the name.
 """
 
 
@@ -136,8 +144,8 @@ def part(heading: str, make: Callable[..., Any], rows: Sequence[Explained] | Non
 
 
 def algorithm(kind: type[Algorithm]) -> str:
-    where = f"Runs at a server{'' if kind.needs_server else ' and over a graph'}. Its [start](starts.md), if none is "
-    where += f"named, is `{kind.init_at_server}`"
+    where = f"Runs at a server{'' if kind.needs_server else ' and over a graph'}. Its default "
+    where += f"[initialisation](../explanation/initialisation.md) is `{kind.init_at_server}`"
     where += "." if kind.needs_server else f", and over a graph `{kind.init_over_graph}`."
     exempt = [f"- {contract}: {reason}" for contract, reason in kind.exempt.items()]
     lines = [part(f"## {kind.title()}", kind), where, ""]
@@ -149,6 +157,15 @@ def algorithm(kind: type[Algorithm]) -> str:
 
 def algorithms() -> str:
     return ALGORITHMS_HEAD + "\n" + "\n".join(algorithm(kind) for kind in ALGORITHMS.values())
+
+
+def readme() -> str:
+    """The page as it is, with the table of the algorithms: the first sentence of each, and where it runs."""
+    lines = ["| | at a server | over a graph | |", "|---|---|---|---|"]
+    for name, kind in ALGORITHMS.items():
+        says = (inspect.getdoc(kind) or name).splitlines()[0].split(". ")[0].removesuffix(".")
+        lines.append(f"| {name} | ✓ | {'' if kind.needs_server else '✓'} | {says} |")
+    return _filled(HERE.parent / "README.md", "algorithms", "\n".join(lines))
 
 
 def keys() -> list[str]:
@@ -172,25 +189,31 @@ def settings() -> str:
     return "\n".join(parts)
 
 
-HERE = Path(__file__).parent
-RESULTS = re.compile(r"(<!-- results:.*?-->\n).*?(<!-- end of results -->)", re.DOTALL)
-
-
 def speed() -> str:
     """The page as it is, with the tables of the result files that there are."""
     files = sorted((HERE.parent / "benchmarks" / "results").glob("speed*.json"))
     parts = [_measured(file) for file in files] or ["No result file is committed yet.\n"]
-    page = (HERE / "speed.md").read_text(encoding="utf-8")
-    return RESULTS.sub(lambda found: found[1] + "\n" + "\n".join(parts) + "\n" + found[2], page)
+    return _filled(HERE / "explanation" / "speed.md", "results", "\n".join(parts))
 
 
 def _measured(file: Path) -> str:
     report = json.loads(file.read_text(encoding="utf-8"))
-    where = f"[{file.name}](../benchmarks/results/{file.name})"
+    where = f"[{file.name}](../../benchmarks/results/{file.name})"
     return "\n".join([f"From {where}:", "", *markdown(report), ""])
 
 
-PAGES = {"algorithms.md": algorithms, "settings.md": settings, "speed.md": speed}
+def _filled(page: Path, name: str, text: str) -> str:
+    """The page with this text between its two comments `name: ...` and `end of name`."""
+    between = re.compile(f"(<!-- {name}:.*?-->\n).*?(<!-- end of {name} -->)", re.DOTALL)
+    return between.sub(lambda found: f"{found[1]}\n{text}\n{found[2]}", page.read_text(encoding="utf-8"))
+
+
+PAGES = {
+    "../README.md": readme,
+    "reference/algorithms.md": algorithms,
+    "reference/settings.md": settings,
+    "explanation/speed.md": speed,
+}
 
 if __name__ == "__main__":
     for name, page in PAGES.items():

@@ -1,4 +1,4 @@
-"""Draws what `make run` found: `python examples/picture.py runs/two-labelings docs/two-labelings.png`."""
+"""Draws what `make run` found: `python examples/picture.py runs/two-labelings docs/tutorial/two-labelings.png`."""
 
 from __future__ import annotations
 

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from coterie import ALGORITHMS
 from tests.builders import ROOT
 
 DOCS = ROOT / "docs"
+TEXTS = sorted({*ROOT.glob("*.md"), *ROOT.glob("*/README.md"), *DOCS.rglob("*.md")})
+INDEX = [DOCS / "README.md", DOCS / "decisions" / "README.md"]
 PAGES = runpy.run_path(str(DOCS / "build.py"))["PAGES"]
 
 
@@ -20,21 +21,26 @@ def test_pages_made_from_the_code_are_current(name: str) -> None:
     assert (DOCS / name).read_text(encoding="utf-8") == PAGES[name](), "run: python docs/build.py"
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
-def test_the_readme_names_every_algorithm_and_where_it_runs(name: str) -> None:
-    lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
-    rows = [[cell.strip() for cell in line.split("|")] for line in lines if line.startswith("|")]
-    row = next(row for row in rows if name in row[1].split(", "))
-    assert row[2:4] == ["✓", "" if ALGORITHMS[name].needs_server else "✓"]
-
-
-LINKING = [
-    *(ROOT / folder / "README.md" for folder in (".", "benchmarks", "experiments")),
-    *sorted(DOCS.glob("*.md")),
-]
-
-
-@pytest.mark.parametrize("page", LINKING, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize("page", TEXTS, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page: Path) -> None:
-    links = re.findall(r"\]\((?!http)([^)#]+)", page.read_text(encoding="utf-8"))
-    assert [link for link in links if not (page.parent / link).exists()] == []
+    assert [str(target) for target, _ in links(page) if not target.exists()] == []
+    assert [
+        (target.name, name) for target, name in links(page) if name and name not in headings(target)
+    ] == []
+
+
+def test_the_index_has_every_page() -> None:
+    linked = {target for index in INDEX for target, _ in links(index)}
+    assert [str(page) for page in DOCS.rglob("*.md") if page not in linked and page not in INDEX] == []
+
+
+def links(page: Path) -> list[tuple[Path, str]]:
+    """The files that a page links to, and the heading there, if any."""
+    found = re.findall(r"\]\((?!http)([^)#]*)#?([^)]*)\)", page.read_text(encoding="utf-8"))
+    return [((page.parent / path).resolve() if path else page, heading) for path, heading in found]
+
+
+def headings(page: Path) -> set[str]:
+    """The names by which headings can be linked to, made as GitHub makes them."""
+    lines = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", line.lower()).replace(" ", "-") for line in lines}
