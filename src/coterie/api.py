@@ -19,7 +19,6 @@ from coterie.engine.model import LOSSES, Loss, as_device
 from coterie.engine.rows import Build, Rows, factory
 from coterie.engine.training import Training
 from coterie.errors import CoterieError, require
-from coterie.experiment.experiment import load as load_experiment
 from coterie.protocol.algorithm import Algorithm
 from coterie.protocol.message import RoundContext
 from coterie.protocol.participation import Participation
@@ -89,9 +88,7 @@ def load(
 
 def _model(store: RunFolder, summary: Mapping[str, Any]) -> Build:
     """As the experiment says; its data is read only for old runs, which did not keep the sizes."""
-    from coterie.experiment.experiment import (
-        load as load_experiment,  # pydantic is loaded only where it is needed
-    )
+    from coterie.experiment.experiment import load as load_experiment  # here, since pydantic comes with it
 
     experiment = load_experiment(store.experiment)
     if "inputs" in summary:
@@ -100,6 +97,8 @@ def _model(store: RunFolder, summary: Mapping[str, Any]) -> Build:
 
 
 def _stages_of_experiment(store: RunFolder) -> Stages:
+    from coterie.experiment.experiment import load as load_experiment
+
     return load_experiment(store.experiment).methods[0].stages
 
 

@@ -37,17 +37,19 @@ def test_fedsoft_from_its_own_rows_without_pull_is_local(keep: bool) -> None:
 
 
 def test_fedsoft_averages_the_rows_drawn() -> None:
-    """Client 0 drawn twice and client 1 once for cluster 0; nobody who was heard for cluster 1."""
+    """Client 0 drawn twice and client 1 once for cluster 0; nobody who sent a row for cluster 1."""
     drawn = torch.tensor([[2.0, 0.0], [1.0, 0.0], [0.0, 3.0]])
-    received = Received.by_server(messages([0, 1], row=[[0.0], [9.0]], share=[[1, 0], [1, 0]], size=[1, 1]))
+    received = Received.by_server(
+        messages([0, 1], row=[[0.0], [9.0]], importance=[[1, 0], [1, 0]], size=[1, 1])
+    )
     after = FedSoft(2).combine(state([[[5.0], [7.0]]], 3, drawn=drawn), received)
     assert after.centers.tolist() == [[[3.0], [7.0]]]
 
 
-def test_fedsoft_over_a_graph_weighs_by_share_and_size() -> None:
-    """A path 0 - 1 - 2. Listener 0 hears 0 and 1: cluster 0 is (0.5·10·0 + 1·10·6) / 15 = 4."""
+def test_fedsoft_over_a_graph_weighs_by_importance_and_size() -> None:
+    """A path 0 - 1 - 2. Client 0 receives from 0 and 1: cluster 0 is (0.5·10·0 + 1·10·6) / 15 = 4."""
     sent = messages(
-        [0, 1, 2], row=[[0.0], [6.0], [9.0]], share=[[0.5, 0.5], [1, 0], [0, 1]], size=[10, 10, 20]
+        [0, 1, 2], row=[[0.0], [6.0], [9.0]], importance=[[0.5, 0.5], [1, 0], [0, 1]], size=[10, 10, 20]
     )
     edges = torch.tensor([[0, 0, 1, 1, 1, 2, 2], [0, 1, 0, 1, 2, 1, 2]])
     start = state([[[1.0], [1.0]]] * 3, 3, at_server=False)
@@ -61,9 +63,9 @@ def test_fedsoft_reports_shares_and_smooths_them() -> None:
     cohort = one_number_cohort(([1, 1, 1, 1], [0, 2, 2, 2]), ([1], [2]))
     offer = messages([0, 1], centers=[[[0.0], [2.0]]] * 2)
     sent = FedSoft(2, smoothing=0.3).report(cohort, offer)
-    assert sent["share"].tolist() == [[0.3, 0.75], [0.3, 1.0]]
+    assert sent["importance"].tolist() == [[0.3, 0.75], [0.3, 1.0]]
     sent = FedSoft(2, smoothing=0.3, smooth="zero").report(cohort, offer)
-    assert sent["share"].tolist() == [[0.25, 0.75], [0.3, 1.0]]
+    assert sent["importance"].tolist() == [[0.25, 0.75], [0.3, 1.0]]
     assert sent["size"].tolist() == [4, 1]
 
 
@@ -72,7 +74,7 @@ def test_fedsoft_solves_its_proximal_problem() -> None:
     exact = Training(learning_rate=0.2, batch_size=None, epochs=400)
     cohort = one_number_cohort(([1], [3]), training=exact)
     share, centers, pull = [0.25, 0.9], [0.0, 10.0], 0.7
-    offer = messages([0], centers=[[[c] for c in centers]], share=[share])
+    offer = messages([0], centers=[[[c] for c in centers]], importance=[share])
     row = float(FedSoft(2, pull=pull).train(cohort, offer)["row"])
     by_hand = (2 * 3 + pull * (0.9 * 10)) / (2 + pull * (0.25 + 0.9))
     assert row == pytest.approx(by_hand, abs=1e-10)
@@ -86,11 +88,11 @@ def test_fedsoft_asks_every_other_round() -> None:
     assert [asked(t) for t in range(5)] == [True, False, True, False, True]
 
 
-def test_fedsoft_draws_by_share_and_size() -> None:
+def test_fedsoft_draws_by_importance_and_size() -> None:
     """Eq. (6): v_sk = u_ks·n_k / Σ u·n, over all clients; with K = 4000 draws the counts show it."""
     soft = FedSoft(2, draws=3)
     start = soft.begin(state([[[0.0], [1.0]]], 3))
-    reports = messages([0, 1, 2], share=[[0.5, 0.5], [1.0, 1e-4], [0.25, 0.75]], size=[100, 50, 200])
+    reports = messages([0, 1, 2], importance=[[0.5, 0.5], [1.0, 1e-4], [0.25, 0.75]], size=[100, 50, 200])
     weight = torch.tensor([[50.0, 50.0], [50.0, 0.005], [50.0, 150.0]], dtype=F64)
     counts = torch.zeros(3, 2, dtype=F64)
     for t in range(1500):

@@ -32,7 +32,7 @@ def test_ifca_chooses_by_the_whole_of_its_data() -> None:
     """Two points say 0 and one says 10; the center at 4 has the least mean loss, though it is best on none."""
     cohort = one_number_cohort(([1, 1, 1], [0, 0, 10]))
     offer = messages([0], centers=[[[-1.0], [4.0], [10.0]]])
-    assert IFCA(3).choose(cohort, offer).tolist() == [1]
+    assert IFCA(3).train(cohort, offer)["choice"].tolist() == [1]
 
 
 def test_ifca_keeps_an_optimizer_state_for_each_cluster() -> None:

@@ -34,6 +34,6 @@ def test_one_shot_warns_where_fewer_clients_are_heard_than_there_are_clusters(
     run = finish(
         simulation(Stages((Stage(OneShot(4), 4, TRAINING, participation=few),)), larger_clients("pure"))
     )
-    assert caplog.messages == ["2 clients were heard, too few to find 4 clusters at once"]
+    assert caplog.messages == ["2 clients sent a model, too few to find 4 clusters at once"]
     assert int(run.state.clustered.sum()) > 2
     assert run.state.centers.isfinite().all()

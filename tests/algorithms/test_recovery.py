@@ -15,7 +15,7 @@ def own_mse(
 ) -> list[float]:
     data = regressions(clients=40, clusters=clusters, mixture=mixture, separation=166.0, seed=seed)
     run = trained(algorithm, data, rounds=rounds, seed=seed)
-    centers = summarise(run, run.evaluate())["centers"]
+    centers = summarise(run, data.description, run.finish())["centers"]
     return [centers["loss"][s][d] for d, s in enumerate(centers["center_of_distribution"])]
 
 
@@ -33,7 +33,7 @@ def test_hard_methods_find_pure_regressions(algorithm: Algorithm, seed: int) -> 
 def test_ifca_over_a_graph_finds_pure_regressions() -> None:
     data = regressions(clients=30, mixture="pure", separation=166.0, seed=0)
     run = trained(IFCA(2), data, rounds=40, topology=Graph("erdos-renyi", degree=6))
-    centers = summarise(run, run.evaluate())["centers"]
+    centers = summarise(run, data.description, run.finish())["centers"]
     assert max(centers["loss"][s][d] for d, s in enumerate(centers["center_of_distribution"])) < 1.5
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from coterie import Graph, Participation, Server, Stage, Stages, Training
 from coterie.backends.processes import ProcessGroup, here, wait_for_all
 from coterie.protocol.privacy import Privacy
-from coterie.runs.monitor import Monitor
+from coterie.runs.recorder import Recorder
 from tests.builders import CASES, MOMENTUM, algorithm, clients, simulation
 
 LOSSY = {"fraction": 0.7, "absent": 0.3, "stragglers": 0.3}
@@ -58,7 +58,7 @@ def plays() -> dict[str, Stages]:
 
 
 def all_plays() -> dict[str, Stages]:
-    """Every algorithm everywhere; all, some or hardly any are heard."""
+    """Every algorithm everywhere; all, some or hardly any are received."""
     found: dict[str, Stages] = {}
     places = {"server": Server(), "graph": Graph("erdos-renyi", degree=4.0)}
     for name, place in CASES:
@@ -77,9 +77,10 @@ class Counted:
 
 
 def play(plan: Stages, counted: Counted | None = None) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """All that a play leaves: results, checkpoints, scores, meters, traffic."""
+    """All that a play leaves: results, checkpoints, scores, metrics, traffic."""
     run = simulation(plan, clients(n=13))
-    monitor = Monitor(run)
+    recorder = Recorder(run, clients(n=13).description, None, 0, 10)
+    monitor = recorder.monitor
     tensors: dict[str, Tensor] = {}
     while not run.done:
         before = Counted() if counted is None else replace(counted)
@@ -96,10 +97,10 @@ def play(plan: Stages, counted: Counted | None = None) -> tuple[dict[str, Tensor
     more, _ = monitor.evaluated(sent, now)
     tensors |= {f"meter.{n}": t for n, t in columns.items()}
     tensors |= {f"saved.{n}": t.clone() for n, t in run.save()[0].items()}
-    result = run.whole(run.finish())
+    result = run.finish()
     tensors |= {"centers": result.centers, "importance": result.importance}
     tensors |= {"rows": result.personal.rows, "weights": result.personal.weights}
-    said = {**found, **more, "loss": run.training_loss(sent), **run.traffic.named()}
+    said = {**found, **more, "loss": recorder._training_loss(sent), **run.traffic.named()}
     said["rounds"] = run.progress.played
     return tensors, said | (numbers if counted is not None else {})
 

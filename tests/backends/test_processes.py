@@ -18,7 +18,7 @@ import torch
 from safetensors.torch import load_file
 
 from coterie import toml
-from coterie.backends.sharded import dealt
+from coterie.backends.sharded import divided
 from coterie.cli.main import main
 from coterie.runs.folder import RunFolder
 from tests.backends.process_runs import all_plays, play, plays
@@ -39,11 +39,11 @@ MEANS = (
 )
 
 
-def test_clients_are_dealt_out_by_work() -> None:
+def test_clients_are_divided_by_work() -> None:
     # the largest first, to who has least: 9 | 7 | 6 | 4 (9 against 13) | 3 (13 each: to the first) | 1
-    assert dealt(torch.tensor([3, 9, 1, 7, 6, 4]), 2).tolist() == [0, 0, 1, 1, 1, 0]
-    assert dealt(torch.tensor([5, 5, 5, 5]), 2).tolist() == [0, 1, 0, 1]
-    assert dealt(torch.tensor([5, 5, 5]), 1).tolist() == [0, 0, 0]
+    assert divided(torch.tensor([3, 9, 1, 7, 6, 4]), 2).tolist() == [0, 0, 1, 1, 1, 0]
+    assert divided(torch.tensor([5, 5, 5, 5]), 2).tolist() == [0, 1, 0, 1]
+    assert divided(torch.tensor([5, 5, 5]), 1).tolist() == [0, 0, 0]
 
 
 # the engine
@@ -191,7 +191,7 @@ def test_a_run_in_two_processes_leaves_what_one_leaves(
 
 
 ONLY = "coterie: under torchrun only run and resume are allowed"
-FEW = "coterie: 1 clients cannot be dealt out among 2 processes"
+FEW = "coterie: 1 clients cannot be divided among 2 processes"
 TAKEN = "coterie: --out is 'taken', which already holds a run"
 
 

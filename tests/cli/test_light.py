@@ -52,7 +52,11 @@ def _modules_after(program: str, folder: Path) -> set[str]:
 
 def test_importing_coterie_imports_nothing_else(tmp_path: Path) -> None:
     found = _modules_after("import coterie", tmp_path)
-    assert {name for name in found if name.startswith("coterie")} == {"coterie", "coterie.lazy"}
+    assert {name for name in found if name.startswith("coterie")} == {
+        "coterie",
+        "coterie.lazy",
+        "coterie.version",
+    }
     assert not found & {"torch", "numpy", *HEAVY}
 
 

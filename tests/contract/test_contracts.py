@@ -75,9 +75,6 @@ def test_apart_is_as_together(name: str, place: str, lossy: bool) -> None:
     run, together = play(plan, clients())
     alone, traffic = apart(linear, clients(), plan, seed=3)
     close(alone, together)
-    final = run.stage.algorithm.final_offer(run.state.for_everyone())
-    if place == "server":
-        traffic.to_clients(final)
     assert traffic == run.traffic
 
 
@@ -96,7 +93,6 @@ def test_selected_apart_is_as_together_and_resumed_as_never_stopped(name: str, s
     run, together = play(plan, clients())
     alone, traffic = apart(linear, clients(), plan, seed=3)
     close(alone, together)
-    traffic.to_clients(run.stage.algorithm.final_offer(run.state.for_everyone()))
     assert traffic == run.traffic
     first = simulation(plan)
     first.step()

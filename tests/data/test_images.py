@@ -85,8 +85,8 @@ def test_the_same_in_every_chunk_order_and_place(augment: bool, algorithm: str):
     whole = play(data, algorithm=algorithm)
     order = [3, 0, 4, 2, 1]
     plan = Stages((Stage(ALGORITHMS[algorithm](), 2, Training(learning_rate=0.05, batch_size=4, epochs=2)),))
-    apart = apart(net, data, plan)[0]
-    for other in (play(data, chunk=1, algorithm=algorithm), play(data, chunk=2, algorithm=algorithm), apart):
+    alone = apart(net, data, plan)[0]
+    for other in (play(data, chunk=1, algorithm=algorithm), play(data, chunk=2, algorithm=algorithm), alone):
         torch.testing.assert_close(other.personal.rows, whole.personal.rows, rtol=0, atol=1e-12)
     permuted = play(data.permuted(order), algorithm=algorithm).personal.rows
     torch.testing.assert_close(permuted, whole.personal.rows[order], rtol=0, atol=1e-12)

@@ -222,7 +222,7 @@ def test_little_work_is_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
         assert 200 < most_operations <= 4000
         return SimpleNamespace(lanes=lanes)
 
-    monkeypatch.setattr("coterie.engine.compile.policy.CompiledStep", step)
+    monkeypatch.setattr("coterie.engine.compile.step.CompiledStep", step)
     training, y = Training(batch_size=10), torch.zeros(1, dtype=torch.long)
     one = compiler(chunk=100)
     assert one.step_for(training, one.store, y, [50] * 100, 1, False, rounds=10) is None
@@ -301,7 +301,7 @@ def test_too_little_memory_for_all_lanes_takes_fewer(monkeypatch: pytest.MonkeyP
             if lanes > 30:
                 raise torch.cuda.OutOfMemoryError("no")
 
-    monkeypatch.setattr("coterie.engine.compile.policy.CompiledStep", Step)
+    monkeypatch.setattr("coterie.engine.compile.step.CompiledStep", Step)
     one = compiler(compile=True, chunk=100)
     step = one.step_for(Training(batch_size=10), one.store, torch.zeros(1), [50] * 100, 1, False, 1)
     assert step is not None

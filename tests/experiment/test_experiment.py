@@ -191,7 +191,7 @@ def test_paths_are_those_beside_the_file(tmp_path: Path, monkeypatch: pytest.Mon
     for one in (found, load("copy.toml")):
         prepared = one.prepare()
         assert prepared.federation.ids == ("a", "b")
-        assert prepared.build().in_features == 1
+        assert prepared.simulation.model.build().in_features == 1
 
 
 def test_a_name_that_is_wrong_only_in_its_letters_is_understood() -> None:

@@ -28,12 +28,13 @@ def experiment(
 
 def played(asked: Experiment) -> tuple[dict, list[float]]:
     """The summary, and the mean training loss after each round."""
-    simulation = asked.prepare().simulation(asked.methods[0])
+    prepared = asked.prepare()
+    simulation = prepared.simulation.coordinator(asked.methods[0].stages)
     losses = []
     while not simulation.done:
         simulation.step()
         losses.append(float(simulation.evaluate().scores.loss.mean()))
-    return summarise(simulation, simulation.finish()), losses
+    return summarise(simulation, prepared.federation.description, simulation.finish()), losses
 
 
 @pytest.mark.parametrize(
@@ -123,7 +124,7 @@ def test_wecfl_finds_two_ways_of_speaking(data_files):
     asked = experiment(
         {"source": "shakespeare"}, {"name": "char_lstm", "hidden": 16}, 4, {"name": "WeCFL", "n_clusters": 2}
     )
-    simulation = asked.prepare().simulation(asked.methods[0])
+    simulation = asked.prepare().simulation.coordinator(asked.methods[0].stages)
     finish(simulation)
     found = simulation.finish().importance.argmax(1)
     assert (found == found[0]).tolist() == [True, False] * 3

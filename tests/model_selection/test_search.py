@@ -18,7 +18,7 @@ from coterie.backends.simulation import simulate
 from coterie.data import from_arrays, regressions
 from coterie.data.federation import Federation
 from coterie.errors import CoterieError
-from coterie.model_selection.search import _scored, choose_clusters, client_losses, hold_out
+from coterie.model_selection.search import _scored, choose_clusters, hold_out
 from coterie.model_selection.tried import Tried
 from coterie.protocol.coordinator import Coordinator
 from coterie.protocol.evaluation import smoothed
@@ -104,15 +104,16 @@ def _played(data: Federation, *stages: Stage) -> Coordinator:
 
 def _errors(simulation: Coordinator, center: torch.Tensor, client: int) -> torch.Tensor:
     """Squared errors of one center on the points that a client holds out."""
-    assert simulation.test is not None
-    own = simulation.test.take(torch.tensor([client]))
+    test = simulation.clients.cohort.test
+    assert test is not None
+    own = test.take(torch.tensor([client]))
     x, y = own.x[own.at], own.y
     return ((x @ center[:4] + center[4]) - y[:, 0]) ** 2
 
 
 def test_what_has_one_cluster_per_client_is_scored_by_its_loss() -> None:
     simulation = _played(_lines(2), Stage(WeCFL(2), 3, TRAINING))
-    found = client_losses(simulation, simulation.test)
+    found = simulation.ask_everyone("likelihood").held_out
     for client, member in enumerate(simulation.state.member.tolist()):
         errors = _errors(simulation, simulation.state.centers[0, member], client)
         assert found[client].item() == pytest.approx(errors.mean().item(), rel=1e-5)
@@ -120,9 +121,9 @@ def test_what_has_one_cluster_per_client_is_scored_by_its_loss() -> None:
 
 def test_what_has_one_cluster_per_point_is_scored_by_its_likelihood() -> None:
     simulation = _played(_lines(2, "10:90"), Stage(WeCFL(2), 2, TRAINING), Stage(FedEM(2), 2, TRAINING))
-    found = client_losses(simulation, simulation.test)
+    found = simulation.ask_everyone("likelihood").held_out
     share = smoothed(simulation.evaluate().importance, simulation.clients.cohort.sizes)
-    for client in range(len(simulation.data)):
+    for client in range(len(simulation)):
         errors = [_errors(simulation, center, client) for center in simulation.state.centers[0]]
         likely = sum(u * torch.exp(-e.double()) for u, e in zip(share[client], errors, strict=True))
         assert found[client].item() == pytest.approx(-torch.log(likely).mean().item(), rel=1e-4)
@@ -131,9 +132,10 @@ def test_what_has_one_cluster_per_point_is_scored_by_its_likelihood() -> None:
 @pytest.mark.parametrize("wild", [1e30, math.nan])
 def test_a_loss_that_is_not_finite_is_told_as_infinite(wild: float) -> None:
     """Were it only very large, one such client would be taken for chance."""
-    simulation = _played(_lines(2), Stage(WeCFL(2), 1, TRAINING))
+    data = _lines(2)
+    simulation = _played(data, Stage(WeCFL(2), 1, TRAINING))
     simulation.state.centers[0, simulation.state.member[0]] = wild
-    assert _scored(simulation).losses[0] == math.inf
+    assert _scored(simulation, hold_out(data, 0.25, 0)).losses[0] == math.inf
 
 
 def test_shares_are_smoothed_by_one_point() -> None:

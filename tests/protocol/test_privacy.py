@@ -16,14 +16,28 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import coterie
-from coterie import CoterieError, FedAvg, FedEM, Federation, FedSoft, Privacy, Stage, Stages, Training, pFedMe
+from coterie import (
+    Algorithm,
+    CoterieError,
+    FedAvg,
+    FedEM,
+    Federation,
+    FedSoft,
+    Privacy,
+    Stage,
+    Stages,
+    Training,
+    pFedMe,
+)
 from coterie.backends.simulation import Together, simulate
 from coterie.data import digits, from_arrays, regressions
 from coterie.prng import gaussian, mix
+from coterie.protocol.client import Client
+from coterie.protocol.clients import Question
 from coterie.protocol.cohort import Cohort
+from coterie.protocol.fields import ROWS, Declared
 from coterie.protocol.message import Fields, Messages, RoundContext
-from coterie.protocol.privacy import MODELS, clipped
-from coterie.protocol.selection import Answer
+from coterie.protocol.privacy import clipped
 from tests.builders import (
     CASES,
     F64,
@@ -123,7 +137,8 @@ def wide(context: RoundContext = START, ids: tuple[str, ...] = ("a", "b", "c")) 
 
 def leaving(privacy: Privacy, cohort: Cohort, rows: Tensor, center: Tensor) -> Fields:
     offer = Messages(torch.arange(len(cohort)), {"centers": center.expand(len(cohort), 1, -1)})
-    return privacy.protect(FedAvg(), cohort, offer, {"row": rows, "size": torch.tensor([3, 4, 5])})
+    sent = {"row": rows, "size": torch.tensor([3, 4, 5])}
+    return privacy.protect(FedAvg(), FedAvg.sends, cohort, offer, sent)
 
 
 def test_what_is_sent_is_received_plus_clipped_update_plus_noise() -> None:
@@ -181,57 +196,65 @@ def test_shares_stay_shares() -> None:
     cohort = wide()
     offer = Messages(torch.arange(3), {})
     share = torch.tensor([[0.9, 0.1], [0.5, 0.5], [1.0, 1e-4]], dtype=F64)
-    sent = replace(CLIENT, importance_noise=0.05).protect(FedSoft(2), cohort, offer, {"share": share})[
-        "share"
-    ]
+
+    def leaves(privacy: Privacy, algorithm: Algorithm, declared: Declared, **sent: Tensor) -> Tensor:
+        (only,) = privacy.protect(algorithm, declared, cohort, offer, sent).values()
+        return only
+
+    noisy = replace(CLIENT, importance_noise=0.05)
+    sent = leaves(noisy, FedSoft(2), FedSoft.reports, importance=share)
     torch.testing.assert_close(sent.sum(1), torch.ones(3, dtype=F64))
     assert bool((sent > 0).all())
     assert bool((sent != share).all())
     torch.testing.assert_close(sent, share, rtol=0, atol=0.3)
     mass = torch.tensor([[30.0, 10.0], [math.nan, 5.0], [0.0, 0.0]], dtype=F64)
-    sent = replace(CLIENT, importance_noise=1e-9).protect(FedEM(2), cohort, offer, {"mass": mass})["mass"]
+    sent = leaves(replace(CLIENT, importance_noise=1e-9), FedEM(2), FedEM.sends, mass=mass)
     expected = torch.tensor([[0.75, 0.25], [1e-4, 1.0], [0.5, 0.5]], dtype=F64)
     torch.testing.assert_close(sent, expected, rtol=0, atol=2e-4)  # the size is gone
     open = replace(CLIENT, size="sent")
-    assert open.protect(FedEM(2), cohort, offer, {"mass": mass})["mass"] is mass
+    assert leaves(open, FedEM(2), FedEM.sends, mass=mass) is mass
 
 
 def test_what_is_sent_back_is_not_noised_again() -> None:
     share = torch.tensor([[0.9, 0.1]] * 3, dtype=F64)
-    offer = Messages(torch.arange(3), {"share": share})
-    assert CLIENT.protect(FedSoft(2), wide(), offer, {"share": share})["share"] is share
+    offer = Messages(torch.arange(3), {"importance": share})
+    noisy = replace(CLIENT, importance_noise=0.05)
+    sent = {"importance": share}
+    assert noisy.protect(FedSoft(2), FedSoft.sends, wide(), offer, sent)["importance"] is share
+    assert noisy.protect(FedSoft(2), FedSoft.reports, wide(), offer, sent)["importance"] is not share
 
 
 # every algorithm
 
 
 class Overheard(Together):
-    """All that clients told, with what they were offered."""
+    """All that clients sent in rounds, with what they were offered."""
 
-    def __init__(self, cohort: Cohort):
-        super().__init__(cohort)
-        self.letters: list[tuple[Messages, Messages]] = []
+    def __init__(self, client: Client):
+        super().__init__(client)
+        self.heard: list[tuple[Messages, Messages]] = []
 
-    def tell(self, answer: Answer, offer: Messages, context: RoundContext) -> Messages:
-        sent = super().tell(answer, offer, context)
-        self.letters.append((offer, sent))
+    def ask(self, question: Question, offer: Messages, context: RoundContext) -> Messages:
+        sent = super().ask(question, offer, context)
+        if question in ("report", "train"):
+            self.heard.append((offer, sent))
         return sent
 
 
 def overheard(plan: Stages, training: Training = MOMENTUM) -> list[tuple[Messages, Messages]]:
     plan = Stages(replace(stage, training=training) for stage in plan)
     run = simulation(plan)
-    run.clients = Overheard(run.clients.cohort)
-    return finish(run).clients.letters
+    run.clients = Overheard(run.clients.client)
+    return finish(run).clients.heard
 
 
 @pytest.mark.parametrize(("name", "place"), CASES)
-def test_an_algorithm_names_all_that_it_tells(name: str, place: str) -> None:
+def test_an_algorithm_declares_all_that_it_sends(name: str, place: str) -> None:
     rounds = 5
     sent: Counter[str] = Counter()
-    for offer, letters in overheard(stages(name, None, place, rounds)):
-        sent.update(n for n, t in letters.fields.items() if t is not offer.fields.get(n))
-    assert dict(sent) == algorithm(name).tells(rounds)
+    for offer, messages in overheard(stages(name, None, place, rounds)):
+        sent.update(n for n, t in messages.fields.items() if t is not offer.fields.get(n))
+    assert dict(sent) == algorithm(name).times_sent(rounds)
 
 
 @pytest.mark.parametrize(("name", "place"), CASES)
@@ -239,8 +262,8 @@ def test_what_a_client_says_of_models_is_within_the_clip(name: str, place: str) 
     """Here noise is 0, so that the update itself can be seen; models are looked at all together."""
     clip, seen = 1e-3, 0
     for offer, sent in overheard(stages(name, Privacy(clip=clip, noise=0.0), place)):
-        for field in MODELS:
-            if field in sent.fields:
+        for field in sent.fields:
+            if algorithm(name).role(field) in ROWS:
                 update = sent.fields[field] - algorithm(name).trained_from(offer, sent.fields)
                 lengths = update.flatten(1).norm(dim=1)
                 assert float(lengths.max()) <= clip * (1 + 1e-9)
@@ -319,6 +342,6 @@ class Chatty(FedAvg):
         return {**super().train(cohort, offer), "secret": cohort.sizes}
 
 
-def test_a_field_that_was_not_named_is_refused() -> None:
-    with pytest.raises(CoterieError, match="Chatty tells 'secret', which its `tells` does not name"):
+def test_a_field_that_was_not_declared_is_refused() -> None:
+    with pytest.raises(CoterieError, match="Chatty sends 'secret', which it does not declare"):
         play(Stages((Stage(Chatty(), 1, privacy=CLIENT),)), clients())

@@ -91,7 +91,7 @@ def test_every_message_of_the_planned_rounds_is_counted() -> None:
         ("FedAvg", {"size": "sent"}, ["size"]),
         ("FedAvg", {"buffers": "sent"}, ["buffers"]),
         ("FedAvg", {"noise": 0.0}, ["row"]),
-        ("FedSoft", {}, ["share"]),
+        ("FedSoft", {}, ["importance"]),
         ("FedSoft", {"importance_noise": 1.0}, []),
         ("FedEM", {"importance_noise": 1.0}, []),
         ("FedEM", {"importance_noise": 1.0, "size": "sent"}, ["mass"]),
@@ -153,8 +153,8 @@ def test_a_stage_without_privacy_leaves_no_total() -> None:
 @pytest.mark.parametrize(
     ("settings", "missing"),
     [
-        ({"until": "separated"}, "looks"),
-        ({"n_init": 2}, "looks"),
+        ({"until": "separated"}, "separation"),
+        ({"n_init": 2}, "separation"),
         ({"participation": Participation(fraction=0.5, select="size")}, "selection"),
     ],
 )

@@ -131,21 +131,21 @@ def at_center(data: Federation, center: torch.Tensor) -> torch.Tensor:
 def test_those_of_highest_loss_train() -> None:
     run = simulation(plan("loss", candidates=12))
     for _ in range(3):
-        expected = at_center(run.data, run.state.centers[0, 0]).topk(3).indices
+        expected = at_center(clients(), run.state.centers[0, 0]).topk(3).indices
         assert sorted(run.step().clients.tolist()) == sorted(expected.tolist())
 
 
 def test_a_client_of_several_centers_tells_the_loss_of_the_one_it_would_use() -> None:
     run = simulation(plan("loss", IFCA(2), candidates=12))
     run.step()
-    least = torch.stack([at_center(run.data, center) for center in run.state.centers[0]]).min(0).values
+    least = torch.stack([at_center(clients(), center) for center in run.state.centers[0]]).min(0).values
     assert sorted(run.step().clients.tolist()) == sorted(least.topk(3).indices.tolist())
 
 
 def test_those_invited_are_of_different_clusters() -> None:
     run = simulation(plan("loss-per-cluster", fraction=1 / 6, rounds=8, candidates=12))
     for _ in range(8):
-        loss = at_center(run.data, run.state.centers[0, 0])
+        loss = at_center(clients(), run.state.centers[0, 0])
         expected = {int(loss[::2].argmax()) * 2, int(loss[1::2].argmax()) * 2 + 1}
         assert set(run.step().clients.tolist()) == expected
     found = run.state.fields[CLUSTERS]
@@ -246,7 +246,7 @@ def test_nobody_may_ever_come(select: str) -> None:
 def choices(run: Coordinator) -> list[set[str]]:
     found = []
     while not run.done:
-        found.append({run.data.ids[i] for i in run.step().clients.tolist()})
+        found.append({run.ids[i] for i in run.step().clients.tolist()})
     return found
 
 
@@ -287,7 +287,7 @@ def test_each_stage_of_several_has_its_own() -> None:
     assert choices(again) == expected[5:]
     assert torch.equal(again.state.centers, run.state.centers)
     alone, traffic = apart(linear, clients(), stages, seed=3)
-    torch.testing.assert_close(apart.centers, run.state.centers[0], rtol=1e-8, atol=1e-8)
+    torch.testing.assert_close(alone.centers, run.state.centers[0], rtol=1e-8, atol=1e-8)
     assert traffic == run.traffic
 
 
@@ -319,7 +319,7 @@ def test_more_clusters_than_means_are_refused_when_the_means_are_known() -> None
     one_each = from_arrays([(torch.full((3, 10), float(i)), torch.ones(3, 1)) for i in range(4)], 0.0)
     stages = plan("loss-per-cluster", local_clusters=2, clusters=5, candidates=4)
     with pytest.raises(
-        CoterieError, match=r"^clusters is 5; allowed is at most 4, the means that clients told"
+        CoterieError, match=r"^clusters is 5; allowed is at most 4, the means that clients sent"
     ):
         simulation(stages, one_each).step()
 

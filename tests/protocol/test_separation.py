@@ -14,7 +14,7 @@ from coterie.engine.model import LOSSES, FunctionalModel
 from coterie.prng import id_keys
 from coterie.protocol.cohort import Cohort
 from coterie.protocol.message import Messages
-from coterie.protocol.separation import likeliest_importance, look, mixture_loss, separated
+from coterie.protocol.separation import likeliest_importance, measure, mixture_loss, separated
 from tests.builders import F64
 
 
@@ -51,19 +51,19 @@ def test_shares_are_those_of_a_mixture() -> None:
 
 
 def test_margin_is_one_for_pure_clients_and_nought_where_centers_are_alike_or_tell_no_client_apart() -> None:
-    pure = look(scalar_cohort([[0.0, 0.0], [100.0, 100.0]]), shown(0.0, 100.0, clients=2))
+    pure = measure(scalar_cohort([[0.0, 0.0], [100.0, 100.0]]), shown(0.0, 100.0, clients=2))
     torch.testing.assert_close(pure["margin"], torch.ones(2, dtype=F64))
     torch.testing.assert_close(pure["loss"], torch.zeros(2, dtype=F64))
-    alike = look(scalar_cohort([[0.0, 3.0], [3.0, 3.0]]), shown(1.0, 1.0, clients=2))
+    alike = measure(scalar_cohort([[0.0, 3.0], [3.0, 3.0]]), shown(1.0, 1.0, clients=2))
     torch.testing.assert_close(alike["margin"], torch.zeros(2, dtype=F64), rtol=0, atol=1e-12)
-    halves = look(scalar_cohort([[0.0, 100.0], [100.0, 0.0]]), shown(0.0, 100.0, clients=2))
+    halves = measure(scalar_cohort([[0.0, 100.0], [100.0, 0.0]]), shown(0.0, 100.0, clients=2))
     torch.testing.assert_close(halves["margin"], torch.zeros(2, dtype=F64), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("clusters", [1, 2, 3, 5])
 def test_the_margin_of_a_pure_client_is_one_with_any_number_of_clusters(clusters: int) -> None:
     """And 0 with a single one, which nothing can be apart from."""
-    margin = look(scalar_cohort([[0.0, 0.0]]), shown(*(100.0 * s for s in range(clusters)), clients=1))[
+    margin = measure(scalar_cohort([[0.0, 0.0]]), shown(*(100.0 * s for s in range(clusters)), clients=1))[
         "margin"
     ]
     assert float(margin) == pytest.approx(float(clusters > 1))
@@ -71,11 +71,11 @@ def test_the_margin_of_a_pure_client_is_one_with_any_number_of_clusters(clusters
 
 def test_a_client_remembers_what_it_saw() -> None:
     cohort = scalar_cohort([[0.0, 0.0], [100.0, 100.0]])
-    look(cohort, shown(0.0, 100.0, clients=2))
-    again = look(cohort, shown(0.0, 100.0, clients=2))
+    measure(cohort, shown(0.0, 100.0, clients=2))
+    again = measure(cohort, shown(0.0, 100.0, clients=2))
     assert again["moved"].abs().max() < 1e-12
     assert again["grown"].abs().max() < 1e-12
-    turned = look(cohort, shown(100.0, 0.0, clients=2))
+    turned = measure(cohort, shown(100.0, 0.0, clients=2))
     torch.testing.assert_close(turned["moved"], torch.ones(2, dtype=F64))
 
 

@@ -9,14 +9,14 @@ import torch
 from torch import Tensor, nn
 
 from coterie import IFCA, FedAvg, FedEM, FedSoft, Graph, Server, Stage, Stages, WeCFL
-from coterie.backends.simulation import loss_of_try
 from coterie.data.federation import Federation
 from coterie.engine.rows import Rows
 from coterie.errors import CoterieError
+from coterie.protocol import separation
+from coterie.protocol.cohort import Cohort
 from coterie.protocol.coordinator import Coordinator
-from coterie.protocol.message import Messages
+from coterie.protocol.message import Fields, Messages
 from coterie.protocol.round import PERTURB, hand_over, perturbed
-from coterie.protocol.separation import look
 from coterie.protocol.stages import Progress
 from coterie.protocol.traffic import Traffic
 from tests import builders
@@ -75,13 +75,13 @@ def test_the_best_of_several_tries_goes_on() -> None:
             offer = run.state.for_everyone().offer(centers=run.state.centers)
             ends.append(
                 (
-                    float(run.clients.tell(look, offer, run.state.context).loss.mean()),
+                    float(run.clients.ask("separation", offer, run.state.context).loss.mean()),
                     run.state.centers.clone(),
                 )
             )
     assert run.progress.played == 12
     offer = run.state.for_everyone().offer(centers=run.state.centers)
-    kept = float(run.clients.tell(look, offer, run.state.context).loss.mean())
+    kept = float(run.clients.ask("separation", offer, run.state.context).loss.mean())
     best = min(loss for loss, _ in ends)
     assert kept <= best
     assert len({round(loss, 6) for loss, _ in ends}) > 1  # they were different starts
@@ -101,12 +101,22 @@ def test_the_best_try_goes_on_with_what_its_clients_kept() -> None:
     assert torch.equal(run.clients.cohort.client_state.values["row"], best[0])
 
 
-def test_a_try_with_a_loss_that_is_no_number_is_the_worst() -> None:
-    seen = [
-        loss_of_try(Messages(torch.arange(2), {"loss": torch.tensor([1.0, last])}))
-        for last in (3.0, torch.nan)
-    ]
-    assert seen == [2.0, torch.inf]
+def test_an_attempt_with_a_loss_that_is_no_number_is_the_worst(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second of three has the least loss by far, but for one client."""
+    measured, losses = separation.measure, iter([3.0, 0.0, 2.0])
+
+    def loss(cohort: Cohort, offer: Messages) -> Fields:
+        found = {**measured(cohort, offer)}
+        found["loss"] = torch.full_like(found["loss"], next(losses))
+        found["loss"][0] = torch.nan if found["loss"][0] == 0 else found["loss"][0]
+        return found
+
+    monkeypatch.setattr(separation, "measure", loss)
+    run, kept = simulation(Stages((Stage(IFCA(2), 2, TRAINING, n_init=3),))), []
+    while not run.done:
+        run.step()
+        kept.append(None if run.best is None else run.best.loss)
+    assert kept == [None, 3.0, 3.0, 3.0, 3.0, None]
 
 
 def test_tries_end_where_that_try_alone_would_have() -> None:
@@ -157,7 +167,7 @@ def test_what_was_tried_is_loaded_by_clients_in_another_order() -> None:
         memories, ((run.best.state, again.best.state), (run.state, again.state)), strict=True
     ):
         assert torch.equal(new.values["row"], old.values["row"][order])
-        assert torch.equal(now.share, was.share[order])
+        assert torch.equal(now.importance, was.importance[order])
         assert torch.equal(now.centers, was.centers)
     assert not torch.equal(run.best.state.centers, run.state.centers)
 

@@ -241,7 +241,7 @@ def test_a_run_has_the_meters_that_apply(
     first, second, last = records
     assert {name for name in (*EACH_ROUND, *EVALUATED) if name in last} == expected
     assert {name for name in (*EACH_ROUND, *EVALUATED) if name in first} == expected & set(EACH_ROUND)
-    assert {name: last[name] for name in expected} == run.summary["meters"]
+    assert {name: last[name] for name in expected} == run.summary["metrics"]
     assert expected <= set(run.history.columns)
     columns = RunFolder(tmp_path / "r").columns(1)
     for name in expected & (HARD | {"consensus_distance", "cosine_within"}):
@@ -254,17 +254,17 @@ def test_readings_are_those_of_the_run() -> None:
     played = simulation(WeCFL(2))
     for _ in range(3):
         sent = played.step()
-    record, columns = Monitor(played).each_round(sent)
-    centers, member, sizes = played.state.centers[0], played.state.member, played.data.train.sizes
+    record, columns = Monitor(played, data().description).each_round(sent)
+    centers, member, sizes = played.state.centers[0], played.state.member, data().train.sizes
     apart = (sent.row - centers[member]).square().sum(1)
     assert record["clustering_objective"] == pytest.approx(float((sizes * apart).sum() / sizes.sum()))
     assert record["center_distance_min"] == pytest.approx(float((centers[0] - centers[1]).norm()))
     result = played.evaluate()
-    record, columns = Monitor(played).evaluated(sent, result)
+    record, columns = Monitor(played, data().description).evaluated(sent, result)
     losses, gradients = [], []
     for i in range(8):
-        own = slice(int(played.data.train.offset[i]), int(played.data.train.offset[i + 1]))
-        x, y = played.data.train.x[own].double(), played.data.train.y[own].double().reshape(-1)
+        own = slice(int(data().train.offset[i]), int(data().train.offset[i + 1]))
+        x, y = data().train.x[own].double(), data().train.y[own].double().reshape(-1)
         losses.append(float((x @ centers[member[i]] - y).square().mean()))
         gradients.append(2 * x.T @ (x @ sent.row[i] - y) / len(x))
     assert record["learning_objective"] == pytest.approx(
@@ -283,9 +283,9 @@ def test_readings_are_those_of_the_run() -> None:
 def test_clients_weigh_as_the_algorithm_has_it(weights: Any) -> None:
     played = simulation(IFCA(2, weights=weights))
     sent = played.step()
-    record, _ = Monitor(played).each_round(sent)
+    record, _ = Monitor(played, data().description).each_round(sent)
     apart = (sent.row - played.state.centers[0, sent.choice]).square().sum(1)
-    size = played.data.train.sizes if weights == "size" else torch.ones(8)
+    size = data().train.sizes if weights == "size" else torch.ones(8)
     assert record["clustering_objective"] == pytest.approx(float((size * apart).sum() / size.sum()))
 
 
@@ -296,10 +296,10 @@ def test_rows_of_soft_methods_belong_to_the_cluster_they_were_trained_for() -> N
         sent = played.step()
         rows, label = sent.row, sent.fields.get("drew")
         if isinstance(algorithm, FedSoft):
-            label = sent.share.argmax(1)
+            label = sent.importance.argmax(1)
         if label is None:
             rows, label = rows.reshape(-1, 4), torch.tensor([0, 1] * 8)
-        _, columns = Monitor(played).each_round(sent)
+        _, columns = Monitor(played, data().description).each_round(sent)
         torch.testing.assert_close(
             columns["cosine_within"], metrics.cosine_within(rows, label, 2), equal_nan=True
         )
@@ -312,8 +312,8 @@ def test_no_gradient_is_no_reading() -> None:
     assert found.isnan().all()
     points = torch.zeros(4, 4), torch.zeros(4)
     run = coterie.run(linear, [points, points], FedAvg(), rounds=1, training=TRAINING)
-    assert run.summary["meters"]["clusterability"] is None
-    assert run.summary["meters"]["learning_objective"] == 0
+    assert run.summary["metrics"]["clusterability"] is None
+    assert run.summary["metrics"]["learning_objective"] == 0
 
 
 def test_over_a_complete_graph_all_agree() -> None:
@@ -339,7 +339,7 @@ def test_looking_changes_nothing() -> None:
     """The same run with and without an observer, in the same bits, memory included."""
     for algorithm, topology in ((IFCA(2), None), (FedSPD(2), Graph("complete")), (WeCFL(2), None)):
         looked, plain = simulation(algorithm, topology), simulation(algorithm, topology)
-        monitor = Monitor(looked)
+        monitor = Monitor(looked, data().description)
         for _ in range(3):
             sent = looked.step()
             result = looked.evaluate()
@@ -368,6 +368,6 @@ def test_nobody_heard_leaves_no_reading() -> None:
     played = simulation(FedAvg())
     sent = played.step()
     nobody = sent.take(torch.zeros(0, dtype=torch.long))
-    record, _ = Monitor(played).each_round(nobody)
+    record, _ = Monitor(played, data().description).each_round(nobody)
     assert "clustering_objective" not in record
     assert "cosine_within" not in record

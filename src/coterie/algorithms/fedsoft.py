@@ -97,9 +97,14 @@ class FedSoft(Algorithm):
         return state, state.offer(to=state.drawn.any(1), centers=state.centers, importance=u)
 
     def combine(self, state: State, received: Received) -> State:
-        draws = state.drawn[received.clients]
-        weight = draws if received.at_server else received.importance * received.size[:, None]
+        weight = self._weights(state, received)
         return state.update(centers=received.mean("row", weight, otherwise=state.centers))  # line 18
+
+    def _weights(self, state: State, received: Received) -> Tensor:
+        """(message, cluster) how often a client was drawn; over a graph, u·n."""
+        if received.at_server:
+            return state.drawn[received.clients]
+        return received.importance * received.size[:, None]
 
     # under privacy
     def n_reports(self, rounds: int) -> int:

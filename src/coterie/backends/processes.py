@@ -1,7 +1,7 @@
 """The processes that play one run together, on torch.distributed: which one this is, and what they exchange.
 
-`torchrun` starts them, each with the whole program. All make the same calls in the same order; what the listeners
-know is the same in all of them, and clients are dealt out among them (shards.py).
+`torchrun` starts them, each with the whole program. All make the same calls in the same order; what the aggregators
+know is the same in all of them, and clients are divided among them (shards.py).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class ProcessGroup:
     def check(self, clients: int) -> None:
         if clients < self.size:
             raise CoterieError(
-                f"{clients} clients cannot be dealt out among {self.size} processes; allowed are no more "
+                f"{clients} clients cannot be divided among {self.size} processes; allowed are no more "
                 "processes than clients"
             )
 
@@ -174,7 +174,7 @@ def _missing() -> Iterator[None]:
 
 @cache
 def here() -> ProcessGroup:
-    """The world that this process is in: that of torchrun, or its own."""
+    """The group that this process is in: that of torchrun, or its own."""
     if not launched():
         return ALONE
     nccl = torch.cuda.is_available() and int(os.environ["LOCAL_WORLD_SIZE"]) <= torch.cuda.device_count()

@@ -62,7 +62,7 @@ class Sharded:
         if not len(offer):
             return Messages(offer.clients, {})
         owner = self.owner[offer.clients]
-        mine = offer.take((owner == self.group.rank).nonzero()[:, 0])
+        mine = self._mine(offer, owner)
         fields = declared(question, self.client.stages[context.stage]) or {}
         rows: dict[str, Tensor] = {}
 
@@ -83,6 +83,14 @@ class Sharded:
         if question == "finish":
             narrow["rows"] = self._models(here.pop("rows"), owner)
         return ShardedMessages.of(offer.clients, narrow, here, owner, self.group)
+
+    def _mine(self, offer: Messages, owner: Tensor) -> Messages:
+        """The messages to clients of this process. Rows that it holds need not be fetched for that."""
+        here = (owner == self.group.rank).nonzero()[:, 0]
+        if not isinstance(offer, ShardedMessages):
+            return offer.take(here)
+        narrow = Messages(offer.clients, offer.narrow).take(here)
+        return Messages(narrow.clients, {**narrow.fields, **offer.rows})
 
     def _models(self, rows: Tensor, owner: Tensor) -> Tensor:
         """Everybody's models; where each process shows all its clients the same, they are not copied."""
@@ -174,6 +182,10 @@ class ShardedMessages(Messages):
     ) -> ShardedMessages:
         fetch = {n: partial(group.gather, t, owner) for n, t in rows.items()}
         return ShardedMessages(clients, LazyFields(narrow, fetch), group, group, narrow, rows, owner)
+
+    def just(self, *names: str) -> Messages:
+        narrow, rows = ({n: t for n, t in part.items() if n in names} for part in (self.narrow, self.rows))
+        return ShardedMessages.of(self.clients, narrow, rows, self.owner, self.processes)
 
     def take(self, which: Tensor) -> Messages:
         here = self.owner == self.processes.rank

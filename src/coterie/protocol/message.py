@@ -121,6 +121,10 @@ class Messages(Named):
             return self
         return self.take(mine.nonzero()[:, 0])
 
+    def just(self, *names: str) -> Messages:
+        """With these fields alone."""
+        return Messages(self.clients, {name: self.fields[name] for name in names})
+
     def beyond(self, already: Messages | None) -> Messages:
         """Without the fields that its clients have been sent already."""
         if already is None:

@@ -198,7 +198,7 @@ class Monitor:
             begin = 0
             for some in blocks:
                 which = torch.arange(some.start, some.stop, device=sent.clients.device)
-                found = self.ask("gradient", sent.take(which))
+                found = self.ask("gradient", sent.just("row").take(which))
                 if found is not None and len(found):
                     gradient = found.held("gradient")[1]
                     yield slice(begin, begin + len(gradient)), gradient

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from coterie.report.data_show import _shares, by_cluster, held, show, table
 from rich.console import Console
 
+from coterie.cli.data import show
 from coterie.data import named
 from coterie.errors import CoterieError
+from coterie.report.plots import _shares, by_cluster, clients_table, held
 
 
 def test_what_is_held_adds_up(data_files):
@@ -25,7 +26,7 @@ def test_the_table_has_a_line_per_client(data_files):
     made = named("mnist", clients=4, distributions="rotate", clusters=2, classes=2)
     console = Console(width=200)
     with console.capture() as printed:
-        console.print(table(made))
+        console.print(clients_table(made))
     lines = printed.get().splitlines()
     first = lines[2].split()
     assert first[:4] == ["0", "1", str(int(made.train.sizes[0])), str(int(made.test.sizes[0]))]

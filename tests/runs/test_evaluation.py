@@ -8,13 +8,13 @@ import torch
 import coterie
 from coterie import IFCA, FedSPD
 from coterie.data.federation import Federation
-from coterie.protocol.blocks import Models
+from coterie.protocol.blocks import Kept
 from tests.builders import affine
 
 
 def test_models_of_all_clients() -> None:
     one = torch.rand(1, 1, 3)
-    models = Models(6)
+    models = Kept(6)
     for some in (slice(0, 2), slice(2, 4)):
         models.put(some, one.expand(2, -1, -1))
     assert models.rows.stride(0) == 0, "one model for all is kept once"
