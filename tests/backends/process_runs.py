@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -129,3 +130,5 @@ if __name__ == "__main__":
             save_file({n: t.contiguous() for n, t in tensors.items()}, folder / f"{name}.safetensors")
             (folder / f"{name}.json").write_text(json.dumps(said))
     wait_for_all()
+    sys.stdout.flush()
+    os._exit(0)  # all is written; the threads of torch.distributed may abort a process that tidies up

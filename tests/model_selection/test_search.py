@@ -147,7 +147,7 @@ def test_what_is_told_is_counted() -> None:
     data, stage = _lines(2), Stage(WeCFL(1), 2, TRAINING)
     choice = choose_clusters(linear, data, stage, choosing=Choosing(most=2, n_init=1))
     simulation = _played(data, Stage(WeCFL(2), 2, TRAINING))
-    simulation.finish()
+    simulation.count_final_offer()
     sent = 2 * 4 * len(data)  # two float32 numbers of each client
     assert choice.lines[1].megabytes == (simulation.traffic.total() + sent) / 1e6
 

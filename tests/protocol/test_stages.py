@@ -53,7 +53,7 @@ def test_a_stage_ends_when_its_centers_have_come_apart(caplog: pytest.LogCapture
     assert 3 <= run.progress.played < 22  # shares must have been seen to stay
     fixed = Stage(WeCFL(2), run.progress.played - 2, TRAINING)
     same = finish(simulation(fixed.then(Stage(FedEM(2), 2, TRAINING))))
-    for one, other in zip(parts(run.evaluate()), parts(same.evaluate()), strict=True):
+    for one, other in zip(parts(run.finish()), parts(same.finish()), strict=True):
         assert torch.equal(one, other)
     assert run.traffic.total() > same.traffic.total()  # looking is not for nothing
 
@@ -160,7 +160,7 @@ def test_what_was_tried_is_loaded_by_clients_in_another_order() -> None:
     assert again.best is not None
     assert again.best.loss == run.best.loss
     memories = (
-        (run.best.client_state, again.best.client_state),
+        (run.clients.client.best, again.clients.client.best),
         (run.clients.cohort.client_state, again.clients.cohort.client_state),
     )
     for (old, new), (was, now) in zip(

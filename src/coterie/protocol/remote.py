@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
+from safetensors.torch import load, save
 from torch import Tensor
 
 from coterie.errors import CoterieError
@@ -136,13 +137,15 @@ class Responder:
         try:
             header, fields = opened(parts[0])
         except BadMessage as why:
-            nobody = Header(self.run, self.id, "", RoundContext(0))
-            return seal(Header(nobody.run, nobody.client, "", nobody.context, str(why)), {})
+            return seal(Header(self.run, self.id, "", RoundContext(0), str(why)), {})
         try:
             header.check(Header(self.run, self.id, header.question, header.context))
             answer, problem = self._answer(header, fields, parts[1:]), ""
         except (BadMessage, CoterieError) as why:
             answer, problem = {}, str(why)
+        except Exception as why:  # one question that cannot be answered does not end a client
+            log.exception("client %r could not answer %r", self.id, header.question)
+            answer, problem = {}, f"{type(why).__name__}: {why}"
         return seal(Header(self.run, self.id, header.question, header.context, problem), answer)
 
     def _answer(self, header: Header, fields: Fields, others: Parts) -> Fields:
@@ -187,18 +190,15 @@ class Responder:
         return self.folder / f"state-{context.of_run:06d}.safetensors"
 
     def _save(self, context: RoundContext) -> None:
-        from safetensors.torch import save
-
         path = self._file(context)
         make_folder(path.parent)
-        tensors = {n: t.contiguous().cpu() for n, t in self.client.save().items()}
+        # copies, for the best attempt and the present one may be the same tensors
+        tensors = {n: t.detach().cpu().clone() for n, t in self.client.save().items()}
         write_whole(path, save(tensors))
         for old in sorted(path.parent.glob("state-*.safetensors"))[:-2]:
             old.unlink(missing_ok=True)
 
     def _load(self, context: RoundContext) -> None:
-        from safetensors.torch import load
-
         path = self._file(context)
         if not path.is_file():
             raise CoterieError(f"{path} is missing; this client goes on without what it kept")

@@ -1,0 +1,156 @@
+"""The same run in a simulation, in loopback, and with one process for each client: everything comes out equal."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from coterie import ALGORITHMS, IFCA, FedAvg, FedSoft, FedSPD, Graph, Participation, Privacy, Stage, Stages
+from coterie.backends.loopback import loopback
+from coterie.backends.simulation import simulate
+from coterie.data import regressions
+from coterie.data.federation import Federation
+from coterie.protocol.coordinator import Coordinator
+from coterie.runs.play import play as play_run
+from coterie.runs.result import Run
+from tests.builders import CASES, CPU, F64, MOMENTUM, PLACES, TRAINING, algorithm, close, finish, linear
+from tests.contract.pipes import over_pipes
+
+GRAPH = Graph("erdos-renyi", degree=3.0)
+
+
+def few() -> Federation:
+    return regressions(5, 2, "10:90", sizes=(12, 25), separation=166.0, test_points=5, seed=7)
+
+
+def together(stages: Stages, data: Federation | None = None) -> Coordinator:
+    return simulate(linear, data or few(), stages, seed=3, dtype=F64, device=CPU)
+
+
+def recorded(run: Coordinator, **more: Any) -> Run:
+    return play_run(run, few().description, experiment="", evaluate_every=1, **more)
+
+
+def compare(one: Run, other: Run) -> None:
+    """Centers, importance, personal models, byte counts, and what was recorded of each round."""
+    close(one._result, other._result)
+    assert one.summary["traffic"] == other.summary["traffic"]
+    assert one.summary["personal"] == pytest.approx(other.summary["personal"], abs=1e-9)
+    for mine, theirs in zip(one.records, other.records, strict=True):
+        numbers = {n: v for n, v in mine.items() if isinstance(v, float) and not n.startswith("seconds")}
+        assert numbers == pytest.approx({n: theirs[n] for n in numbers}, abs=1e-8)
+
+
+@pytest.mark.parametrize(("name", "place"), CASES)
+def test_every_algorithm_with_a_process_for_each_client(name: str, place: str) -> None:
+    lossy = Participation(fraction=0.8, absent=0.1, stragglers=0.1)
+    plan = Stages((Stage(algorithm(name), 3, MOMENTUM, PLACES[place], lossy),))
+    with over_pipes(linear, few(), plan) as run:
+        apart = recorded(run)
+    compare(apart, recorded(together(plan)))
+    compare(recorded(loopback(linear, few(), plan, seed=3)), recorded(together(plan)))
+
+
+PLANS = {
+    "until separated": Stage(ALGORITHMS["WeCFL"](2), 6, TRAINING, until="separated").then(
+        Stage(FedSPD(2), 2, TRAINING, GRAPH)
+    ),
+    "over a graph until separated": Stage(FedSoft(2), 6, TRAINING, GRAPH, until="separated").then(
+        Stage(FedSPD(2), 2, TRAINING, GRAPH)
+    ),
+    "n_init": Stage(IFCA(2), 2, MOMENTUM, n_init=3).then(Stage(FedSoft(2), 2, MOMENTUM)),
+    "select by loss": Stages(
+        (Stage(FedSoft(2), 3, TRAINING, participation=Participation(0.4, select="loss", candidates=4)),)
+    ),
+    "privacy": Stages((Stage(FedSoft(2), 3, TRAINING, privacy=Privacy(noise=0.5, importance_noise=0.1)),)),
+    "privacy over a graph": Stages((Stage(FedSPD(2), 3, TRAINING, GRAPH, privacy=Privacy(noise=0.5)),)),
+    "server, graph, server": Stage(FedSoft(2), 2, TRAINING)
+    .then(Stage(FedSPD(2), 2, TRAINING, GRAPH))
+    .then(Stage(IFCA(2), 2, TRAINING)),
+}
+
+
+@pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
+def test_stages_attempts_selection_and_privacy(plan: Stages) -> None:
+    with over_pipes(linear, few(), plan) as run:
+        apart = recorded(run)
+    straight = recorded(together(plan))
+    compare(apart, straight)
+    compare(recorded(loopback(linear, few(), plan, seed=3)), straight)
+
+
+@pytest.mark.parametrize(
+    "stages", [PLANS["n_init"], PLANS["server, graph, server"]], ids=["attempts", "stages"]
+)
+@pytest.mark.parametrize("at", [1, 3, 5])
+def test_resumed_from_a_checkpoint_and_from_the_clients_own_disks(
+    stages: Stages, at: int, tmp_path: Path
+) -> None:
+    """Of the run's folder and of the clients' folders nothing else is known to the second run."""
+    straight = recorded(together(stages))
+    for folder, resume in ((tmp_path / "run", False), (tmp_path / "run", True)):
+        with over_pipes(linear, few(), stages, folder=tmp_path / "clients") as run:
+
+            def stop(record: dict[str, Any], rounds: int, resume: bool = resume) -> None:
+                if record["round"] + 1 == at and not resume:
+                    raise KeyboardInterrupt
+
+            try:
+                ended = recorded(run, out=folder, resume=resume, checkpoint_every=1, watch=stop)
+            except KeyboardInterrupt:
+                assert not resume
+    compare(ended, straight)
+
+
+def test_loopback_is_resumed_in_another_order(tmp_path: Path) -> None:
+    plan, order = PLANS["server, graph, server"], [3, 0, 4, 1, 2]
+    first, again = (
+        loopback(linear, few(), plan, seed=3),
+        loopback(linear, few().permuted(order), plan, seed=3),
+    )
+    for _ in range(3):
+        first.step()
+    again.load(*first.save())
+    straight, resumed = finish(first).finish(), finish(again).finish()
+    torch.testing.assert_close(resumed.importance, straight.importance[order], rtol=0, atol=1e-8)
+    torch.testing.assert_close(resumed.personal.rows, straight.personal.rows[order], rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize("place", ["server", "graph"])
+def test_a_client_that_falls_silent_is_absent_from_then_on(
+    place: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its process ends in the second round; the others go on, and in loopback without it the same comes out."""
+    plan = Stages(
+        (Stage(FedAvg(), 4, TRAINING, Graph("complete") if place == "graph" else PLACES["server"]),)
+    )
+    silent = few().ids[1]
+
+    def spoil(id: str, asked: int, answer: bytes) -> bytes | None:
+        return None if id == silent and asked >= 2 else answer  # begin, train: then it is gone
+
+    with caplog.at_level(logging.WARNING, "coterie"), over_pipes(linear, few(), plan, spoil=spoil) as run:
+        sent = [run.step().clients.tolist() for _ in range(4)]
+        centers = run.state.centers
+    assert f"client '{silent}' does not answer 'train' and is left out" in caplog.text
+    assert sent[0] == [0, 1, 2, 3, 4]
+    assert all(1 not in who for who in sent[1:])
+    assert centers.isfinite().all()
+    first = replace(plan[0], rounds=1)
+    whole, rest = finish(together(Stages((first,)))), together(plan, few())
+    rest.state = replace(whole.state)
+    if place == "server":  # by hand: the mean of the four that are left, weighted by size
+        rest.progress.round, sizes = 1, few().train.sizes
+        for _ in range(3):
+            before = rest.state
+            messages = rest.step()
+            keep = torch.tensor([i for i in range(5) if i != 1])
+            weight = sizes[keep].double()
+            mean = (weight[:, None] * messages.row[keep]).sum(0) / weight.sum()
+            rest.state = replace(before, centers=mean[None, None], context=rest.state.context)
+        torch.testing.assert_close(centers, rest.state.centers, rtol=0, atol=1e-10)
