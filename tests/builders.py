@@ -1,4 +1,4 @@
-"""What several test files build: small data, models and files, and simulations of them in float64 on the CPU."""
+"""What several test files build: small data, models and files; small runs are those of `coterie.testing`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import gzip
 import io
 import struct
 import tarfile
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -14,30 +13,35 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from coterie import ALGORITHMS, Algorithm, Federation, Graph, Server, Stage, Stages, Training
-from coterie.backends.loopback import loopback
-from coterie.backends.simulation import simulate
+from coterie import ALGORITHMS, Algorithm, Federation, Server, Stage, Stages, Training
 from coterie.data import regressions
-from coterie.data.federation import Points
-from coterie.engine.model import FunctionalModel, squared_error
-from coterie.engine.rows import Build, Rows
+from coterie.engine.rows import Rows
 from coterie.prng import id_keys
-from coterie.protocol.cohort import Cohort
 from coterie.protocol.coordinator import Coordinator
 from coterie.protocol.message import Messages, RoundContext
-from coterie.protocol.result import Result
 from coterie.protocol.state import State
 from coterie.protocol.topology import Topology
-from coterie.protocol.traffic import Traffic
+from coterie.testing.case import PLACES as PLACES
+from coterie.testing.case import maker
+from coterie.testing.small import CPU as CPU
+from coterie.testing.small import F64 as F64
+from coterie.testing.small import MOMENTUM as MOMENTUM
+from coterie.testing.small import TRAINING as TRAINING
+from coterie.testing.small import apart as apart
+from coterie.testing.small import clients as clients
+from coterie.testing.small import close as close
+from coterie.testing.small import finish as finish
+from coterie.testing.small import linear as linear
+from coterie.testing.small import one_number_cohort as one_number_cohort
+from coterie.testing.small import parts as parts
+from coterie.testing.small import play as play
+from coterie.testing.small import same_bits as same_bits
+from coterie.testing.small import simulation as simulation
 
 ROOT = Path(__file__).parents[1]  # of the repository
-F64, CPU = torch.float64, torch.device("cpu")
-TRAINING = Training(learning_rate=0.02, batch_size=10, epochs=2)
-MOMENTUM = Training(learning_rate=0.02, batch_size=10, epochs=1, momentum=0.5, keep_optimizer=True)
 
 # every algorithm, at a server and over a graph
 
-PLACES = {"server": Server(), "graph": Graph("erdos-renyi", degree=3.0)}
 CASES = [
     (name, place)
     for name, kind in ALGORITHMS.items()
@@ -47,58 +51,18 @@ CASES = [
 
 
 def algorithm(name: str, clusters: int = 2) -> Algorithm:
-    kind = ALGORITHMS[name]
-    return kind(n_clusters=clusters) if "n_clusters" in {f.name for f in fields(kind)} else kind()
+    return maker(ALGORITHMS[name])(clusters)
 
 
-# regressions of ten inputs: clients, model, simulations
-
-
-def linear() -> nn.Module:
-    return nn.Linear(10, 1, bias=False)
+# regressions of ten inputs
 
 
 def affine() -> nn.Module:
     return nn.Linear(10, 1)
 
 
-def clients(mixture: str = "10:90", *, n: int = 12, sizes: tuple[int, int] = (15, 40)) -> Federation:
-    return regressions(n, 2, mixture, sizes=sizes, separation=166.0, test_points=5, seed=7)
-
-
 def larger_clients(mixture: str = "10:90") -> Federation:
     return clients(mixture, sizes=(20, 40))
-
-
-def simulation(
-    plan: Stages,
-    data: Federation | None = None,
-    *,
-    model: Build = linear,
-    seed: int = 3,
-    chunk: int | None = None,
-) -> Coordinator:
-    data = clients() if data is None else data
-    return simulate(model, data, plan, seed=seed, dtype=F64, chunk=chunk, device=CPU)
-
-
-def finish(run: Coordinator) -> Coordinator:
-    while not run.done:
-        run.step()
-    return run
-
-
-def play(
-    plan: Stages, data: Federation, chunk: int | None = None, seed: int = 3
-) -> tuple[Coordinator, Result]:
-    run = finish(simulation(plan, data, seed=seed, chunk=chunk))
-    return run, run.finish()
-
-
-def apart(build: Build, data: Federation, plan: Stages, seed: int = 0) -> tuple[Result, Traffic]:
-    """The same over clients that are computed one by one, everything between them as bytes."""
-    run = finish(loopback(build, data, plan, seed=seed))
-    return run.finish(), run.traffic
 
 
 def trained(
@@ -117,19 +81,6 @@ def trained(
     return finish(simulation(plan, data, model=lambda: nn.Linear(width, 1, bias=False), seed=seed))
 
 
-def parts(result: Result) -> list[Tensor]:
-    return [result.centers, result.importance, result.personal.rows, result.personal.weights]
-
-
-def same_bits(a: Result, b: Result) -> bool:
-    return all(torch.equal(x, y) for x, y in zip(parts(a), parts(b), strict=True))
-
-
-def close(a: Result, b: Result) -> None:
-    for x, y in zip(parts(a), parts(b), strict=True):
-        torch.testing.assert_close(x, y, rtol=0, atol=1e-8)
-
-
 # tiny cases, computed by hand: rows are single numbers
 
 
@@ -144,14 +95,6 @@ def messages(clients: list[int], **sent: list) -> Messages:
     whole = {"drew", "size", "choice"}
     fields = {n: torch.tensor(v, dtype=torch.long if n in whole else F64) for n, v in sent.items()}
     return Messages(torch.tensor(clients), fields)
-
-
-def one_number_cohort(*clients: tuple[list[float], list[float]], training: Training = TRAINING) -> Cohort:
-    """Clients of (x, y) for the model y = w·x."""
-    model = FunctionalModel(lambda: nn.Linear(1, 1, bias=False), squared_error, device=CPU, dtype=F64)
-    points = [(torch.tensor(x, dtype=F64)[:, None], torch.tensor(y, dtype=F64)) for x, y in clients]
-    keys = id_keys(map(str, range(len(clients))))
-    return Cohort.whole(model, training, Points.of(points), keys, "regression", 0)
 
 
 # devices for k-FED

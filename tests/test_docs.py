@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from coterie import FedAvg
+from coterie.testing import contracts
 from tests.builders import ROOT
 
 DOCS = ROOT / "docs"
@@ -32,6 +34,16 @@ def test_links_lead_somewhere(page: Path) -> None:
 def test_the_index_has_every_page() -> None:
     linked = {target for index in INDEX for target, _ in links(index)}
     assert [str(page) for page in DOCS.rglob("*.md") if page not in linked and page not in INDEX] == []
+
+
+def test_the_page_on_adding_an_algorithm_shows_the_files_of_the_example() -> None:
+    page = (DOCS / "how-to" / "add-an-algorithm.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```(?:python|toml)\n(.*?)```", page, re.DOTALL)
+    files = [path for end in ("py", "toml") for path in (ROOT / "examples" / "ditto").rglob(f"*.{end}")]
+    assert len(files) == 4
+    assert [path.name for path in files if path.read_text(encoding="utf-8") not in blocks] == []
+    names = [contract.name for contract in contracts(FedAvg) if contract.case.place == "server"]
+    assert re.findall(r"^\| ([a-z ]+) \|", page, re.MULTILINE) == ["contract", *names]
 
 
 def links(page: Path) -> list[tuple[Path, str]]:

@@ -9,6 +9,7 @@ if TYPE_CHECKING:  # the names that users need; a file is imported when a name o
     from coterie import data as data
     from coterie import models as models
     from coterie import recipes as recipes
+    from coterie import testing as testing
     from coterie.algorithms import *  # noqa: F403
     from coterie.api import load as load
     from coterie.api import run as run
