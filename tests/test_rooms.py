@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import runpy
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,12 @@ import pytest
 from tests.builders import ROOT
 
 PACKAGE = ROOT / "src" / "coterie"
-SCRIPT: dict[str, Any] = runpy.run_path(str(ROOT / "docs" / "pictures"))
-PICTURES: dict[str, Callable[[], tuple[Any, object]]] = SCRIPT["PICTURES"]
+PICTURES = ("rooms.png", "round.png")
+
+
+@pytest.fixture(scope="module")
+def script() -> dict[str, Any]:
+    return runpy.run_path(str(ROOT / "docs" / "pictures"))
 
 
 def test_no_file_imports_itself_through_others() -> None:
@@ -40,13 +43,13 @@ def _docstring(file: Path) -> str | None:
 
 
 @pytest.mark.parametrize("name", PICTURES)
-def test_pictures_show_the_code_as_it_is(name: str) -> None:
+def test_pictures_show_the_code_as_it_is(script: dict[str, Any], name: str) -> None:
     """To draw one looks up every name in it; a name that the code does not have is an error."""
-    axes, shown = PICTURES[name]()
-    assert SCRIPT["saved"](name) == shown, "run: python docs/pictures"
-    assert SCRIPT["collisions"](axes) == []
+    axes, shown = script["PICTURES"][name]()
+    assert script["saved"](name) == shown, "run: python docs/pictures"
+    assert script["collisions"](axes) == []
 
 
 @pytest.mark.parametrize("name", PICTURES)
 def test_pictures_are_small(name: str) -> None:
-    assert (SCRIPT["FOLDER"] / name).stat().st_size < 200_000
+    assert (ROOT / "docs" / "explanation" / name).stat().st_size < 200_000
