@@ -32,8 +32,8 @@ WAIT = 60.0  # seconds for an answer; who takes longer is absent from the round
 class Pipes(RemoteClients):
     """Clients at the other ends of pipes."""
 
-    def __init__(self, pipes: Mapping[str, Connection], stages: Stages, seed: int, width: int):
-        super().__init__(list(pipes), stages, seed, width, peers=True)
+    def __init__(self, pipes: Mapping[str, Connection], stages: Stages, seed: int, model: Any):
+        super().__init__(list(pipes), stages, seed, model, peers=True)
         self.pipes, self.asked = pipes, 0
 
     def carry(self, parcels: Mapping[str, Any]) -> Mapping[str, bytes]:
@@ -110,7 +110,7 @@ def over_pipes(
     for _, theirs in ends.values():
         theirs.close()
     model = server_model(build, data.task, seed=seed, dtype=torch.float64, device=torch.device("cpu"))
-    clients = Pipes({id: mine for id, (mine, _) in ends.items()}, stages, seed, model.rows.width)
+    clients = Pipes({id: mine for id, (mine, _) in ends.items()}, stages, seed, model)
     try:
         yield Coordinator(model, stages, clients, data.ids, seed)
     finally:

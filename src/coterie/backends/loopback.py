@@ -25,7 +25,7 @@ class Loopback(RemoteClients):
     """Every client has a `Responder`; over a graph it is its own aggregator."""
 
     def __init__(self, clients: Sequence[Peer], ids: Sequence[str], stages: Stages, seed: int):
-        super().__init__(ids, stages, seed, clients[0].cohort.model.rows.width, peers=True)
+        super().__init__(ids, stages, seed, clients[0].cohort.model, peers=True)
         self.responders = {id: Responder(client, id, seed) for id, client in zip(ids, clients, strict=True)}
 
     def carry(self, parcels: Mapping[str, Parts]) -> Mapping[str, bytes]:

@@ -44,8 +44,11 @@ NUMBER = Field("number")  # a loss, say
 ROWS = ("model", "update")  # roles that are as wide as a model
 
 
-def refusal(fields: Fields, declared: Declared, sizes: Mapping[str, int]) -> str | None:
-    """Why one message (without the message axis) is not what was declared; None if it is."""
+def refusal(fields: Fields, declared: Declared, sizes: Mapping[str, int], dtype: torch.dtype) -> str | None:
+    """Why one message (without the message axis) is not what was declared; None if it is.
+
+    `sizes` are those of the axes, and `dtype` is that of the run's models.
+    """
     for name in fields:
         if name not in declared:
             return f"it has a field {name!r}; allowed is {', '.join(declared) or 'no field'}"
@@ -54,24 +57,31 @@ def refusal(fields: Fields, declared: Declared, sizes: Mapping[str, int]) -> str
             if field.optional:
                 continue
             return f"its field {name!r} is missing"
-        why = _wrong(fields[name], field, sizes)
+        why = _wrong(fields[name], field, sizes, dtype)
         if why is not None:
             return f"its field {name!r} {why}"
     return None
 
 
-def _wrong(value: Tensor, field: Field, sizes: Mapping[str, int]) -> str | None:
+def _wrong(value: Tensor, field: Field, sizes: Mapping[str, int], dtype: torch.dtype) -> str | None:
     if field.shape is not None:
-        wanted = tuple(sizes[axis] for axis in field.shape)
-        if tuple(value.shape) != wanted:
-            return f"has the shape {tuple(value.shape)} where {wanted} is needed"
+        shape = tuple(sizes[axis] for axis in field.shape)
+        if tuple(value.shape) != shape:
+            return f"has the shape {tuple(value.shape)} where {shape} is needed"
     whole = field.role in ("choice", "size")
-    if value.is_floating_point() == whole or value.is_complex() or value.dtype == torch.bool:
-        kind = "whole" if whole else "floating"
-        return f"is of type {str(value.dtype).removeprefix('torch.')} where {kind} numbers are needed"
-    if not whole and field.finite and not bool(value.isfinite().all()):
+    wanted = torch.int64 if whole else dtype
+    anyhow = (
+        field.role == "number" and value.is_floating_point()
+    )  # of scores, some are more exact than models
+    if value.dtype != wanted and not anyhow:
+        return f"is of type {_name(value.dtype)} where {_name(wanted)} is needed"
+    if field.finite and not bool(value.isfinite().all()):
         return "has a number that is not finite"
     return _out_of_range(value, field.role, sizes)
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def _out_of_range(value: Tensor, role: Role, sizes: Mapping[str, int]) -> str | None:

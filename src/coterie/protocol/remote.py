@@ -15,6 +15,7 @@ import torch
 from safetensors.torch import load, save
 from torch import Tensor
 
+from coterie.engine.model import FunctionalModel
 from coterie.errors import CoterieError
 from coterie.files import make_folder, write_whole
 from coterie.protocol.client import ITSELF
@@ -37,14 +38,15 @@ def run_name(stages: Stages, seed: int) -> str:
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
-def checked(data: bytes, expected: Header, stages: Stages, width: int) -> Fields:
+def checked(data: bytes, expected: Header, stages: Stages, model: FunctionalModel) -> Fields:
     """The fields of a message that is what was waited for; raises `BadMessage` if it is not."""
     header, fields = opened(data)
     header.check(expected)
     stage = stages[expected.context.stage]
     wanted = declared(expected.question, stage)  # type: ignore[arg-type]
     if wanted is not None:
-        why = refusal(fields, wanted, {"width": width, "cluster": stage.algorithm.clusters()})
+        sizes = {"width": model.rows.width, "cluster": stage.algorithm.clusters()}
+        why = refusal(fields, wanted, sizes, model.dtype)
         if why is not None:
             raise BadMessage(why)
     return fields
@@ -55,8 +57,10 @@ class RemoteClients(ABC):
 
     group = ALONE
 
-    def __init__(self, ids: Sequence[str], stages: Stages, seed: int, width: int, peers: bool):
-        self.ids, self.stages, self.width, self.peers = tuple(ids), stages, width, peers
+    def __init__(
+        self, ids: Sequence[str], stages: Stages, seed: int, model: FunctionalModel, peers: bool = False
+    ):
+        self.ids, self.stages, self.model, self.peers = tuple(ids), stages, model, peers
         self.run = run_name(stages, seed)
         self._sent: dict[int, bytes] = {}  # what each client sent when it was last trained
 
@@ -84,7 +88,7 @@ class RemoteClients(ABC):
                 log.warning("client %r does not answer %r and is left out", header.client, header.question)
                 continue
             try:
-                good[i] = checked(reply, header, self.stages, self.width)
+                good[i] = checked(reply, header, self.stages, self.model)
             except BadMessage as why:
                 log.warning("the message of client %r is left out: %s", header.client, why)
         if headers and next(iter(headers.values())).question == "train":
@@ -172,7 +176,7 @@ class Responder:
             try:
                 sender = opened(data)[0].client
                 expected = Header(self.run, sender, "train", context)
-                fields = checked(data, expected, self.client.stages, self.client.cohort.model.rows.width)
+                fields = checked(data, expected, self.client.stages, self.client.cohort.model)
             except BadMessage as why:
                 log.warning("the message of client %r is left out: %s", sender, why)
                 continue

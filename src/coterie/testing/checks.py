@@ -85,10 +85,11 @@ class _Watched(Together):
         return sent
 
     def _check(self, question: Question, offer: Messages, sent: Messages, stage: Stage) -> None:
-        fields = declared(question, stage) or {}
-        sizes = {"width": self.cohort.model.rows.width, "cluster": stage.algorithm.clusters()}
+        fields, model = declared(question, stage) or {}, self.cohort.model
+        sizes = {"width": model.rows.width, "cluster": stage.algorithm.clusters()}
         for number in range(len(sent)):
-            why = refusal({name: t[number] for name, t in sent.fields.items()}, fields, sizes)
+            message = {name: t[number] for name, t in sent.fields.items()}
+            why = refusal(message, fields, sizes, model.dtype)
             assert why is None, f"a message of {question!r} is not as declared: {why}"
         for name in (name for name, one in fields.items() if one.echo):
             same = torch.equal(sent.fields[name], offer.fields[name])
