@@ -6,6 +6,8 @@ import json
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,11 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from coterie import IFCA, FedAvg, FedSoft, Graph, Server, Stage, Stages
+from coterie import IFCA, FedAvg, FedSoft, FedSPD, Graph, Server, Stage, Stages, WeCFL
 from coterie.backends.loopback import Loopback, loopback
+from coterie.protocol.clients import Refused
 from coterie.protocol.envelope import BadMessage, Header, opened, seal
 from coterie.protocol.message import Messages, RoundContext
-from coterie.protocol.remote import Parts
+from coterie.protocol.remote import Parts, Responder
+from coterie.runs.play import play
 from tests.builders import TRAINING, clients, finish, linear, simulation
 
 CLIENT = 4  # who spoils its messages
@@ -67,7 +71,7 @@ MALFORMED: dict[str, tuple[Spoil, str]] = {
         f"its client is '{clients().ids[0]}', not '{ID}'",
     ),
     "another protocol": (header(protocol=2), "it speaks version 2 of the protocol, not 1"),
-    "a problem of its own": (header(problem="my disk is full"), "it says: my disk is full"),
+    "a problem of its own": (header(problem="my disk is full"), "it says: 'my disk is full'"),
     "unknown field": (
         lambda h, f, _: seal(h, {**f, "extra": torch.ones(2)}),
         "it has a field 'extra'; allowed is choice, row, size",
@@ -190,7 +194,7 @@ def test_a_peer_checks_its_neighbours_itself(caplog: pytest.LogCaptureFixture) -
     plan = Stages((Stage(FedAvg(), 1, TRAINING, Graph("complete")),))
     for kind, (spoil, _) in MALFORMED.items():
         if kind in ("unknown field", "a size that is no whole number", "another client's id"):
-            continue  # of IFCA's fields; a neighbour's id is whatever it says it is
+            continue  # of IFCA's fields; ids have a test of their own
         if "choice" in kind or kind == "a cluster that is not there":
             continue
         run = loopback(linear, clients(), plan, seed=3)
@@ -250,3 +254,157 @@ def test_what_is_sealed_is_opened() -> None:
     assert fields["row"].tolist() == [0, 1, 2]
     assert fields["size"].item() == 7
     assert Messages(torch.arange(1), {n: t[None] for n, t in fields.items()}).message_bytes == 3 * 4 + 8
+
+
+# other questions than `train`
+
+
+@pytest.mark.parametrize(
+    ("question", "name", "change"),
+    [
+        ("finish", "rows", lambda t: t[..., :-1]),
+        ("finish", "weights", lambda t: t.expand(3)),
+        ("evaluate", "importance", lambda t: t.repeat(4)),
+        ("evaluate", "loss", lambda t: t.expand(3)),
+        ("evaluate", "loss", lambda t: t.to(torch.float8_e4m3fn)),
+        ("size", "size", lambda t: t.int()),
+        ("training_loss", "loss", lambda t: t.half()),
+    ],
+)
+def test_a_malformed_answer_leaves_out_its_client_alone(
+    question: str, name: str, change: Callable[[Tensor], Tensor], caplog: pytest.LogCaptureFixture
+) -> None:
+    run = loopback(linear, clients(), Stages((Stage(IFCA(2), 2, TRAINING),)), seed=3)
+    carry = run.clients.carry  # type: ignore[attr-defined]
+
+    def spoiling(parcels: Mapping[str, Parts]) -> Mapping[str, bytes]:
+        answers = dict(carry(parcels))
+        head, fields = opened(answers[ID])
+        if head.question == question:
+            answers[ID] = seal(head, {**fields, name: change(fields[name])})
+        return answers
+
+    run.clients.carry = spoiling  # type: ignore[attr-defined]
+    ended = play(run, clients().description, experiment="", evaluate_every=1)
+    assert [
+        m for m in caplog.messages if f"the message of client '{ID}' is left out: its field '{name}'" in m
+    ]
+    others = torch.tensor([i for i in range(12) if i != CLIENT])
+    assert ended._result.importance[others].isfinite().all()
+    assert ended.summary["personal"]["loss"] > 0
+
+
+class Silent(Loopback):
+    """Nobody answers some question, or nobody is to be asked it."""
+
+    question, refuses = "", False
+
+    def ask(self, question: Any, offer: Messages, context: RoundContext) -> Messages:
+        if question == self.question and self.refuses:
+            raise Refused("models stay with the clients")
+        return super().ask(question, offer, context)
+
+    def carry(self, parcels: Mapping[str, Parts]) -> Mapping[str, bytes]:
+        asked, _ = opened(next(iter(parcels.values()))[0])
+        return {} if asked.question == self.question else super().carry(parcels)
+
+
+@pytest.mark.parametrize("refuses", [False, True])
+@pytest.mark.parametrize(
+    "question",
+    ["size", "training_loss", "evaluate", "finish", "fit", "gradient", "center_loss", "separation"],
+)
+def test_a_question_that_nobody_answers_ends_no_run(question: str, refuses: bool, tmp_path: Path) -> None:
+    if question == "separation" and refuses:
+        pytest.skip("without it several attempts cannot be compared")
+    algorithm = {"finish": FedSPD(2), "center_loss": WeCFL(2)}.get(question, IFCA(2))
+    plan = Stages((Stage(algorithm, 2, TRAINING, n_init=2),))
+    run = loopback(linear, clients(), plan, seed=3)
+    run.clients.__class__, run.clients.question, run.clients.refuses = Silent, question, refuses  # type: ignore
+    ended = play(run, clients().description, experiment="", evaluate_every=1, out=tmp_path / "run")
+    assert ended._result.centers.isfinite().all()
+    assert (tmp_path / "run" / "summary.json").exists()
+    if refuses:
+        assert ended.summary["not_asked"][question] == "models stay with the clients"
+
+
+# a client's end
+
+
+def test_who_missed_the_beginning_of_a_stage_begins_with_the_first_question() -> None:
+    """Else it would train as the stage before, or with settings that nobody chose."""
+    plan = Stage(FedAvg(), 1, TRAINING).then(Stage(FedAvg(), 1, replace(TRAINING, learning_rate=0.005)))
+    whole = finish(loopback(linear, clients(), plan, seed=3))
+    run = loopback(linear, clients(), plan, seed=3)
+    carry = run.clients.carry  # type: ignore[attr-defined]
+
+    def losing(parcels: Mapping[str, Parts]) -> Mapping[str, bytes]:
+        if opened(next(iter(parcels.values()))[0])[0].question == "begin":
+            parcels = {id: parts for id, parts in parcels.items() if id != ID}
+        return carry(parcels)  # type: ignore[no-any-return]
+
+    run.clients.carry = losing  # type: ignore[attr-defined]
+    torch.testing.assert_close(finish(run).state.centers, whole.state.centers, rtol=0, atol=0)
+
+
+def test_a_peer_that_missed_the_centers_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    plan = Stage(FedAvg(), 1, TRAINING).then(Stage(FedAvg(), 1, TRAINING, Graph("complete")))
+    run = loopback(linear, clients(), plan, seed=3)
+    run.step()
+    carry = run.clients.carry  # type: ignore[attr-defined]
+
+    def losing(parcels: Mapping[str, Parts]) -> Mapping[str, bytes]:
+        if opened(next(iter(parcels.values()))[0])[0].question == "begin":
+            parcels = {id: parts for id, parts in parcels.items() if id != ID}
+        return carry(parcels)  # type: ignore[no-any-return]
+
+    run.clients.carry = losing  # type: ignore[attr-defined]
+    assert CLIENT not in run.step().clients.tolist()
+    assert "it says: 'it was not told the centers that this stage begins with'" in caplog.text
+
+
+def test_a_neighbour_counts_once_and_cannot_speak_for_me(caplog: pytest.LogCaptureFixture) -> None:
+    run = loopback(linear, clients(), Stages((Stage(FedAvg(), 1, TRAINING, Graph("complete")),)), seed=3)
+    context = RoundContext(3)
+    run.clients.ask("train", run.clients._everyone(), context)  # type: ignore[attr-defined]
+    letters = run.clients._sent  # type: ignore[attr-defined]
+    me, ids = run.clients.responders[clients().ids[0]], clients().ids  # type: ignore[attr-defined]
+    head, fields = opened(letters[1])
+    mine = seal(replace(head, client=ids[0]), {**fields, "row": fields["row"] * 0 + 666})
+    question = seal(Header(me.run, me.id, "combine", context), {})
+    me.reply([question, letters[0], mine, letters[1], letters[1], letters[1]])
+    (own, one) = (opened(letters[i])[1] for i in (0, 1))
+    mean = (own["size"] * own["row"] + one["size"] * one["row"]) / (own["size"] + one["size"])
+    torch.testing.assert_close(me.client.state.centers[0, 0], mean, rtol=0, atol=1e-12)
+    assert sum("it came twice" in m for m in caplog.messages) == 2
+
+
+def test_a_clients_folder_may_hold_other_runs(tmp_path: Path) -> None:
+    """Files of a longer run lie there; those of this one are kept and found."""
+    responders = []
+    for rate in (0.02, 0.03):
+        plan = Stages((Stage(FedAvg(), 50, replace(TRAINING, learning_rate=rate)),))
+        run = loopback(linear, clients(), plan, seed=3)
+        responders.append(Responder(run.clients.responders[ID].client, ID, 3, tmp_path))  # type: ignore[attr-defined]
+    for responder, rounds in zip(responders, ((29, 39, 49), (9, 19)), strict=True):
+        for number in rounds:
+            asked = Header(responder.run, ID, "save", RoundContext(3, round=number, rounds=50))
+            assert opened(responder.reply([seal(asked, {})]))[0].problem == ""
+    kept = sorted(path.name.split("-")[1][:6] for path in tmp_path.iterdir())
+    assert kept == ["000009", "000019", "000039", "000049"]
+    asked = Header(responders[1].run, ID, "load", RoundContext(3, round=19, rounds=50))
+    assert opened(responders[1].reply([seal(asked, {})]))[0].problem == ""
+    strange = replace(asked, context=RoundContext(3, round=49, rounds=50))
+    assert "is missing" in opened(responders[1].reply([seal(strange, {})]))[0].problem
+
+
+def test_a_responder_answers_whatever_comes() -> None:
+    run = loopback(linear, clients(), Stages((Stage(FedAvg(), 1, TRAINING),)), seed=3)
+    me = run.clients.responders[ID]  # type: ignore[attr-defined]
+    for parts in ([], [b""], [b"x" * 99], [seal(Header(me.run, ID, "sing", RoundContext(3)), {})]):
+        head, fields = opened(me.reply(parts))
+        assert head.problem
+        assert not fields
+    twice = torch.ones(1, 1, 10, dtype=torch.float64)
+    asked = seal(Header(me.run, ID, "train", RoundContext(3)), {"centers": twice[0], "again": twice[0]})
+    assert opened(me.reply([asked]))[0].problem == ""

@@ -109,10 +109,6 @@ class CFL(Algorithm):
             return None
         return leaves
 
-    # under privacy
-    def trained_from(self, offer: Messages, sent: Fields) -> Tensor:
-        return torch.zeros_like(sent["update"])
-
     # at the client
     def train(self, cohort: Cohort, offer: Messages) -> Fields:
         return {"update": cohort.solve(offer.center) - offer.center, "size": cohort.sizes}

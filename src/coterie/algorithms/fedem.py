@@ -77,10 +77,6 @@ class FedEM(Algorithm):
             cohort.keep("importance", self.importance(cohort, offer))
         return super().onboard(cohort, offer)
 
-    # under privacy
-    def trained_from(self, offer: Messages, sent: Fields) -> Tensor:
-        return offer.centers
-
     # at the aggregator
     def combine(self, state: State, received: Received) -> State:
         return state.update(centers=received.mean("row", received.mass, otherwise=state.centers))

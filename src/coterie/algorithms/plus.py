@@ -46,10 +46,6 @@ class FedAvgPlus(Algorithm):
     def personal(self, cohort: Cohort, offer: Messages) -> Personal:
         return Personal(offer.centers, self.importance(cohort, offer))
 
-    # under privacy
-    def trained_from(self, offer: Messages, sent: Fields) -> Tensor:
-        return offer.centers
-
     # at the aggregator
     def combine(self, state: State, received: Received) -> State:
         weight = received.size if self.weights == "size" else received.size.clamp(max=1)

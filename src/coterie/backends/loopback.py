@@ -13,7 +13,6 @@ from torch import Tensor
 from coterie.data.federation import Federation
 from coterie.engine.rows import Build
 from coterie.protocol.build import cohort_of, functional_model, peer_of
-from coterie.protocol.client import ITSELF
 from coterie.protocol.coordinator import Coordinator, check
 from coterie.protocol.message import RoundContext
 from coterie.protocol.peer import Peer
@@ -41,7 +40,7 @@ class Loopback(RemoteClients):
         for i, responder in zip(order.tolist(), self.responders.values(), strict=True):
             mine = f"client {i}."
             own = {n.removeprefix(mine): t for n, t in tensors.items() if n.startswith(mine)}
-            responder.client.load(own, ITSELF)
+            responder.client.load(own, torch.zeros(1, dtype=torch.long))
 
 
 def loopback(

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from coterie.errors import CoterieError, require
 from coterie.protocol.cohort import Cohort
-from coterie.protocol.fields import MODEL, SIZE, Declared, Role
+from coterie.protocol.fields import MODEL, ROWS, SIZE, Declared, Role
 from coterie.protocol.message import Fields, Messages
 from coterie.protocol.personal import Personal
 from coterie.protocol.received import Received
@@ -119,7 +119,10 @@ class Algorithm(Checked):
 
     def trained_from(self, offer: Messages, sent: Fields) -> Tensor:
         """Where the model sent began, as the aggregator knows it: shaped as the model, (client, ..., width)."""
-        return offer.centers[:, 0]
+        name, field = next((n, f) for n, f in self.sends.items() if f.role in ROWS)
+        if field.role == "update":
+            return torch.zeros_like(sent[name])
+        return offer.centers[:, 0] if field.shape == MODEL.shape else offer.centers
 
     # at the client
 

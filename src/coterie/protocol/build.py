@@ -61,7 +61,7 @@ def cohort_of(model: FunctionalModel, data: Federation, seed: int) -> Cohort:
 
 def peer_of(cohort: Cohort, client: int, stages: Stages) -> Peer:
     """One client of a cohort, alone in a cohort of its own."""
-    at = torch.tensor([client])
+    at = torch.tensor([client], device=cohort.at.device)
     own, test = cohort.take(at), None if cohort.test is None else cohort.test.take(at)
-    alone = replace(own, at=torch.zeros(1, dtype=torch.long), client_state=ClientState(1), test=test)
+    alone = replace(own, at=torch.zeros_like(at), client_state=ClientState(1), test=test)
     return Peer(alone, stages)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-import torch
 from torch import Tensor
 
 from coterie.protocol import blocks
@@ -16,7 +15,7 @@ from coterie.protocol.message import Fields, Messages, RoundContext
 from coterie.protocol.questions import answer
 from coterie.protocol.stages import Stages
 
-MODELS = {"finish": ("rows",)}  # fields of an answer that need not lie on the device that computes
+AT_HOME = {"finish": ("rows",)}  # fields of an answer that need not lie on the device that computes
 
 
 class Client:
@@ -25,21 +24,28 @@ class Client:
     def __init__(self, cohort: Cohort, stages: Stages):
         self.cohort, self.stages = cohort, stages
         self.best: ClientState | None = None  # what was kept at the end of the best attempt so far
+        self.begun: tuple[int, int] | None = None  # the stage, and the rounds before this attempt of it
 
     def answer(self, question: Question, offer: Messages, context: RoundContext) -> Fields:
         """Of those that the offer names by their positions in the cohort."""
+        if question == "begin" or self.begun != (context.stage, context.before):
+            self._begin(context)  # who missed the question begins with the first one that comes
         stage, cohort = self.stages[context.stage], self.cohort
-        if question == "begin":
-            self.cohort = replace(cohort, training=stage.training, client_state=ClientState(len(cohort)))
-        elif question == "keep":
+        if question == "keep":
             self.best = cohort.client_state
         elif question == "restore":
             best = ClientState(len(cohort)) if self.best is None else self.best
             self.cohort, self.best = replace(cohort, client_state=best), None
-        elif len(offer):
+        elif question != "begin" and len(offer):
             asked = cohort.take(offer.clients).when(context)
-            return blocks.answered(partial(answer, question, stage), asked, offer, MODELS.get(question, ()))
+            return blocks.answered(partial(answer, question, stage), asked, offer, AT_HOME.get(question, ()))
         return {}
+
+    def _begin(self, context: RoundContext) -> None:
+        """A stage or an attempt: train as it says, and forget what was kept."""
+        training, nothing = self.stages[context.stage].training, ClientState(len(self.cohort))
+        self.cohort = replace(self.cohort, training=training, client_state=nothing)
+        self.begun = context.stage, context.before
 
     def save(self) -> dict[str, Tensor]:
         """All that the rounds to come depend on."""
@@ -54,6 +60,3 @@ class Client:
         best = {n.removeprefix("best."): t for n, t in tensors.items() if n.startswith("best.")}
         self.best = ClientState.of(best, order, device)
         self.cohort = replace(self.cohort, client_state=ClientState.of(tensors, order, device))
-
-
-ITSELF = torch.zeros(1, dtype=torch.long)  # the position of a client that is alone in its cohort

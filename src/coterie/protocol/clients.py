@@ -21,7 +21,7 @@ Question = Literal[
     "size",
     "training_loss",
     "evaluate",
-    "finish",
+    "finish",  # the models that clients take away
     "fit",
     "likelihood",
     "gradient",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from dataclasses import dataclass, replace
 
 import torch
@@ -119,8 +120,7 @@ class Coordinator:
         """Keep the best attempt so far; at the end of the last one, go on as if it had been the only one."""
         who = everyone.positions(len(self), self.keys.device)
         found = measure_separation(self.state, self.clients, who, self.traffic)
-        # a loss that is not a number is the worst
-        loss = self.clients.group.once(lambda: float(found.loss.nan_to_num(torch.inf).mean()))
+        loss = self.clients.group.once(lambda: _mean_loss(found))
         everybody = self.state.for_everyone().offer()
         if self.best is None or loss < self.best.loss:
             self.best = Attempt(loss, self.state)
@@ -192,6 +192,11 @@ class Coordinator:
         context = self.progress.context(self.seed)
         state = begin(self.stage, centers.to(device), self.keys, self.model.rows, context)
         return replace(state, fields=fields)
+
+
+def _mean_loss(found: Messages) -> float:
+    """One that is not a number is the worst, and so is none."""
+    return float(found.loss.nan_to_num(torch.inf).mean()) if len(found) else math.inf
 
 
 def check(stages: Stages, n_clients: int) -> None:

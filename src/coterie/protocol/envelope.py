@@ -11,6 +11,7 @@ from typing import Any
 
 from safetensors import SafetensorError
 from safetensors.torch import load, save
+from torch import Tensor
 
 from coterie.protocol.message import Fields, RoundContext
 from coterie.version import __version__
@@ -43,7 +44,7 @@ class Header:
             if found != wanted:
                 raise BadMessage(f"its {name} is {_brief(found)}, not {_brief(wanted)}")
         if self.problem:
-            raise BadMessage(f"it says: {self.problem[:200]}")
+            raise BadMessage(f"it says: {' '.join(self.problem[:200].split())!a}")
 
 
 def _brief(value: str | RoundContext) -> str:
@@ -55,7 +56,14 @@ def _brief(value: str | RoundContext) -> str:
 def seal(header: Header, fields: Fields) -> bytes:
     """The fields are one client's: without the message axis."""
     note = json.dumps(asdict(header))
-    return bytes(save({n: t.detach().contiguous().cpu() for n, t in fields.items()}, {_NOTE: note}))
+    apart: dict[str, Tensor] = {}  # safetensors writes no two names of the same memory
+    seen: set[int] = set()
+    for name, value in fields.items():
+        value = value.detach().cpu().contiguous()
+        place = value.untyped_storage().data_ptr()
+        apart[name] = value.clone() if place in seen else value
+        seen.add(place)
+    return bytes(save(apart, {_NOTE: note}))
 
 
 def opened(data: bytes) -> tuple[Header, Fields]:
@@ -80,7 +88,7 @@ def _header(data: bytes) -> Header:
     except (ValueError, KeyError, TypeError, RecursionError):
         raise BadMessage("it has no header of coterie") from None
     texts = (header.run, header.client, header.question, header.problem, header.library)
-    numbers = asdict(header.context).values()
+    numbers = (header.protocol, *asdict(header.context).values())
     if not all(isinstance(one, str) for one in texts) or not all(type(n) is int for n in numbers):
         raise BadMessage("its header has fields of another type")
     _check_lengths(table, len(data) - 8 - length)

@@ -70,10 +70,8 @@ def _wrong(value: Tensor, field: Field, sizes: Mapping[str, int], dtype: torch.d
             return f"has the shape {tuple(value.shape)} where {shape} is needed"
     whole = field.role in ("choice", "size")
     wanted = torch.int64 if whole else dtype
-    anyhow = (
-        field.role == "number" and value.is_floating_point()
-    )  # of scores, some are more exact than models
-    if value.dtype != wanted and not anyhow:
+    score = field.role == "number" and value.dtype in (torch.float32, torch.float64)  # some are more exact
+    if value.dtype != wanted and not score:
         return f"is of type {_name(value.dtype)} where {_name(wanted)} is needed"
     if field.finite and not bool(value.isfinite().all()):
         return "has a number that is not finite"

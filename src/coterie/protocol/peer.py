@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import torch
 
-from coterie.protocol.client import ITSELF, Client
+from coterie.errors import CoterieError
+from coterie.protocol.client import Client
 from coterie.protocol.clients import Question
 from coterie.protocol.message import Fields, Messages, RoundContext
 from coterie.protocol.received import Received
@@ -26,7 +27,9 @@ class Peer(Client):
         if self.stages[context.stage].topology.is_server:
             return super().answer(question, offer, context)
         if question == "begin":
-            self._begin(offer, context)
+            self._aggregate_from(offer, context)
+        elif self.begun != (context.stage, context.before):
+            raise CoterieError("it was not told the centers that this stage begins with")
         self.state = replace(self.state, context=context)
         if question == "state":
             return {"centers": self.state.centers, **self.state.fields}
@@ -39,7 +42,7 @@ class Peer(Client):
             offer = algorithm.final_offer(everyone)
         return super().answer(question, offer, context)
 
-    def _begin(self, offer: Messages, context: RoundContext) -> None:
+    def _aggregate_from(self, offer: Messages, context: RoundContext) -> None:
         """At the centers that it is given, with what else its aggregator knew if the run goes on from a checkpoint."""
         keys, rows = self.cohort.keys, self.cohort.model.rows
         known = {name: value for name, value in offer.fields.items() if name != "centers"}
@@ -61,12 +64,10 @@ class Peer(Client):
         if not every:
             return
         # to itself it is client 0; the neighbours have other numbers
-        sender = torch.arange(0 if own is not None else 1, len(others) + 1)
-        messages = Messages(sender, {n: torch.stack([one[n] for one in every]) for n in every[0]})
-        number = torch.arange(len(messages))
+        device = self.state.centers.device
+        sender = torch.arange(0 if own is not None else 1, len(others) + 1, device=device)
+        messages = Messages(sender, {n: torch.stack([one[n] for one in every]).to(device) for n in every[0]})
+        number = torch.arange(len(messages), device=device)
         received = Received(messages, 1, torch.stack([torch.zeros_like(number), number]), at_server=False)
         state = replace(self.state, context=context)
         self.state = self.stages[context.stage].algorithm.combine(state, received)
-
-
-__all__ = ["ITSELF", "Peer"]

@@ -8,7 +8,9 @@ from __future__ import annotations
 import hashlib
 import logging
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -18,12 +20,12 @@ from torch import Tensor
 from coterie.engine.model import FunctionalModel
 from coterie.errors import CoterieError
 from coterie.files import make_folder, write_whole
-from coterie.protocol.client import ITSELF
 from coterie.protocol.clients import Question
 from coterie.protocol.envelope import PROTOCOL, BadMessage, Header, opened, seal
 from coterie.protocol.fields import refusal
 from coterie.protocol.message import ALONE, Fields, Messages, RoundContext
 from coterie.protocol.peer import Peer
+from coterie.protocol.personal import is_shared
 from coterie.protocol.questions import declared
 from coterie.protocol.stages import Stages
 
@@ -32,9 +34,11 @@ log = logging.getLogger("coterie")
 Parts = Sequence[bytes]  # what one client is sent at once: a question, and what its neighbours sent
 
 
-def run_name(stages: Stages, seed: int) -> str:
-    """Two sides that were set up differently do not take each other's messages."""
-    text = f"{PROTOCOL} {seed} {[repr(stage) for stage in stages]}"
+def run_name(stages: Stages, seed: int, model: FunctionalModel) -> str:
+    """Of a run's settings: two sides that were set up differently do not take each other's messages."""
+    layout = [(slot.name, tuple(slot.shape)) for slot in (*model.rows.parameters, *model.rows.tail)]
+    loss = getattr(model.loss, "__name__", type(model.loss).__name__)
+    text = f"{PROTOCOL} {seed} {model.dtype} {loss} {layout} {[repr(stage) for stage in stages]}"
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
@@ -61,8 +65,8 @@ class RemoteClients(ABC):
         self, ids: Sequence[str], stages: Stages, seed: int, model: FunctionalModel, peers: bool = False
     ):
         self.ids, self.stages, self.model, self.peers = tuple(ids), stages, model, peers
-        self.run = run_name(stages, seed)
-        self._sent: dict[int, bytes] = {}  # what each client sent when it was last trained
+        self.run = run_name(stages, seed, model)
+        self._sent: dict[int, bytes] = {}  # over a graph: what each client sent when it was last trained
 
     @abstractmethod
     def carry(self, parcels: Mapping[str, Parts]) -> Mapping[str, bytes]:
@@ -70,7 +74,8 @@ class RemoteClients(ABC):
 
     def ask(self, question: Question, offer: Messages, context: RoundContext) -> Messages:
         headers = {i: Header(self.run, self.ids[i], question, context) for i in offer.clients.tolist()}
-        fields = {n: t.cpu() for n, t in offer.fields.items()}
+        # what is the same for all is brought from a GPU once
+        fields = {n: (t[:1].cpu().expand_as(t) if is_shared(t) else t.cpu()) for n, t in offer.fields.items()}
         parcels = {
             self.ids[i]: [seal(header, {n: t[number] for n, t in fields.items()})]
             for number, (i, header) in enumerate(headers.items())
@@ -90,21 +95,49 @@ class RemoteClients(ABC):
             try:
                 good[i] = checked(reply, header, self.stages, self.model)
             except BadMessage as why:
-                log.warning("the message of client %r is left out: %s", header.client, why)
-        if headers and next(iter(headers.values())).question == "train":
+                _leave_out(header.client, why)
+        good = self._completed(self._alike(good))
+        asked = next(iter(headers.values()), None)
+        if asked is not None and asked.question == "train" and self._over_graph(asked.context):
             self._sent = {i: replies[self.ids[i]] for i in good}
         clients = torch.tensor(list(good), dtype=torch.long, device=device)
-        return Messages(clients, {n: _stacked(good, n).to(device) for n in _common(good)})
+        names = next(iter(good.values()), {})
+        return Messages(
+            clients, {n: torch.stack([one[n] for one in good.values()]).to(device) for n in names}
+        )
+
+    def _alike(self, good: dict[int, Fields]) -> dict[int, Fields]:
+        """Those whose fields have the shapes that most have: not every shape is declared."""
+        kinds = {(i, n): (tuple(t.shape), t.dtype) for i, one in good.items() for n, t in one.items()}
+        for name in {name for _, name in kinds}:
+            of_name = {i: kind for (i, n), kind in kinds.items() if n == name and i in good}
+            usual = Counter(of_name.values()).most_common(1)
+            for i in [i for i, kind in of_name.items() if kind != usual[0][0]]:
+                _leave_out(
+                    self.ids[i], f"its field {name!r} has another shape or type than that of most clients"
+                )
+                del good[i]
+        return good
+
+    def _completed(self, good: dict[int, Fields]) -> dict[int, Fields]:
+        """With nan in place of optional fields that only others have."""
+        every = {name: t for one in good.values() for name, t in one.items()}
+        return {
+            i: {n: one[n] if n in one else torch.full_like(t, torch.nan) for n, t in every.items()}
+            for i, one in good.items()
+        }
+
+    def _over_graph(self, context: RoundContext) -> bool:
+        return self.peers and not self.stages[context.stage].topology.is_server
 
     def deliver(self, sent: Messages, edges: Tensor, context: RoundContext) -> None:
-        present = sorted(set(edges[0].tolist()))
-        spoke = set(sent.clients.tolist())
+        spoke, headers = set(sent.clients.tolist()), {}
         parcels: dict[str, Parts] = {}
-        for i in present:
+        for i in sorted(set(edges[0].tolist())):
+            headers[i] = Header(self.run, self.ids[i], "combine", context)
             senders = [j for j in edges[1][edges[0] == i].tolist() if j in spoke]
-            header = Header(self.run, self.ids[i], "combine", context)
-            parcels[self.ids[i]] = [seal(header, {}), *(self._sent[j] for j in senders)]
-        headers = {i: Header(self.run, self.ids[i], "combine", context) for i in present}
+            parcels[self.ids[i]] = [seal(headers[i], {}), *(self._sent[j] for j in senders)]
+        self._sent = {}
         self._taken(headers, self.carry(parcels), edges.device)
 
     def save(self, context: RoundContext) -> dict[str, Tensor]:
@@ -119,14 +152,8 @@ class RemoteClients(ABC):
         return Messages(torch.arange(len(self.ids)), {})
 
 
-def _common(good: Mapping[int, Fields]) -> list[str]:
-    """The fields that all have: optional ones may be missing."""
-    every = list(good.values())
-    return [name for name in every[0] if all(name in one for one in every)] if every else []
-
-
-def _stacked(good: Mapping[int, Fields], name: str) -> Tensor:
-    return torch.stack([fields[name] for fields in good.values()])
+def _leave_out(client: str, why: object) -> None:
+    log.warning("the message of client %r is left out: %s", client, why)
 
 
 class Responder:
@@ -134,26 +161,26 @@ class Responder:
 
     def __init__(self, client: Peer, id: str, seed: int, folder: Path | None = None):
         self.client, self.id, self.folder = client, id, folder
-        self.run = run_name(client.stages, seed)
+        self.run = run_name(client.stages, seed, client.cohort.model)
+        self._own: Fields | None = None  # over a graph: what it sent in this round
 
     def reply(self, parts: Parts) -> bytes:
         """To a question as bytes, and to what neighbours sent if the question is to combine that."""
+        header = Header(self.run, self.id, "", RoundContext(0))
         try:
-            header, fields = opened(parts[0])
-        except BadMessage as why:
-            return seal(Header(self.run, self.id, "", RoundContext(0), str(why)), {})
-        try:
-            header.check(Header(self.run, self.id, header.question, header.context))
-            answer, problem = self._answer(header, fields, parts[1:]), ""
+            asked, fields = opened(parts[0] if parts else b"")
+            header = replace(header, question=asked.question, context=asked.context)
+            asked.check(header)
+            return seal(header, self._answer(asked, fields, parts[1:]))
         except (BadMessage, CoterieError) as why:
-            answer, problem = {}, str(why)
+            problem = str(why)
         except Exception as why:  # one question that cannot be answered does not end a client
             log.exception("client %r could not answer %r", self.id, header.question)
-            answer, problem = {}, f"{type(why).__name__}: {why}"
-        return seal(Header(self.run, self.id, header.question, header.context, problem), answer)
+            problem = f"{type(why).__name__}: {why}"
+        return seal(replace(header, problem=problem), {})
 
-    def _answer(self, header: Header, fields: Fields, others: Parts) -> Fields:
-        question, context = header.question, header.context
+    def _answer(self, asked: Header, fields: Fields, others: Parts) -> Fields:
+        question, context = asked.question, asked.context
         if not 0 <= context.stage < len(self.client.stages):
             raise BadMessage(f"there is no stage {context.stage}")
         if question == "save":
@@ -163,47 +190,54 @@ class Responder:
         elif question == "combine":
             self._combine(others, context)
         else:
-            offer = Messages(ITSELF, {n: t[None] for n, t in fields.items()})
+            at, device = self.client.cohort.at, self.client.cohort.model.device
+            offer = Messages(torch.zeros_like(at), {n: t.to(device)[None] for n, t in fields.items()})
             answered = self.client.answer(question, offer, context)  # type: ignore[arg-type]
-            return {n: t[0] for n, t in answered.items()}
+            answer = {n: t[0].cpu() for n, t in answered.items()}
+            self._own = answer if question == "train" else self._own
+            return answer
         return {}
 
     def _combine(self, parts: Parts, context: RoundContext) -> None:
-        """What neighbours sent is checked as a server would; the header says who a neighbour claims to be."""
-        own, others = None, list[Fields]()
+        """What neighbours sent is checked as a server would; what I sent myself I need nobody to bring."""
+        received: dict[str, Fields] = {}
+        echoed = False
         for data in parts:
             sender = "?"
             try:
                 sender = opened(data)[0].client
                 expected = Header(self.run, sender, "train", context)
                 fields = checked(data, expected, self.client.stages, self.client.cohort.model)
+                if sender in received:
+                    raise BadMessage("it came twice")
             except BadMessage as why:
-                log.warning("the message of client %r is left out: %s", sender, why)
+                _leave_out(sender, why)
                 continue
             if sender == self.id:
-                own = fields
+                echoed = True  # it was fit to be sent
             else:
-                others.append(fields)
-        self.client.combine(own, others, context)
+                received[sender] = fields
+        own, self._own = self._own if echoed else None, None
+        self.client.combine(own, list(received.values()), context)
 
-    # its own disk
+    # its own disk: what it kept after each of the last two checkpoints of this run
 
     def _file(self, context: RoundContext) -> Path:
         if self.folder is None:
             raise CoterieError("this client has no folder to keep its state in")
-        return self.folder / f"state-{context.of_run:06d}.safetensors"
+        return self.folder / f"{self.run}-{context.of_run:06d}.safetensors"
 
     def _save(self, context: RoundContext) -> None:
         path = self._file(context)
         make_folder(path.parent)
         # copies, for the best attempt and the present one may be the same tensors
-        tensors = {n: t.detach().cpu().clone() for n, t in self.client.save().items()}
-        write_whole(path, save(tensors))
-        for old in sorted(path.parent.glob("state-*.safetensors"))[:-2]:
-            old.unlink(missing_ok=True)
+        write_whole(path, save({n: t.detach().cpu().clone() for n, t in self.client.save().items()}))
+        older = sorted(file for file in path.parent.glob(f"{self.run}-*.safetensors") if file < path)
+        for file in older[:-1]:
+            file.unlink(missing_ok=True)
 
     def _load(self, context: RoundContext) -> None:
         path = self._file(context)
         if not path.is_file():
             raise CoterieError(f"{path} is missing; this client goes on without what it kept")
-        self.client.load(load(path.read_bytes()), ITSELF)
+        self.client.load(load(path.read_bytes()), torch.zeros_like(self.client.cohort.at).cpu())

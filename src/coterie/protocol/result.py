@@ -39,9 +39,17 @@ class Result(Snapshot):
     @staticmethod
     def of(centers: Tensor, evaluated: Messages, clients: int) -> Result:
         importance, losses, scores = _columns(centers, evaluated, clients)
+        if not len(evaluated):
+            return Result.unknown(centers, importance)
         rows, weights = (evaluated.scattered(name, clients) for name in ("rows", "weights"))
         personal = Personal(rows, weights.to(rows.device))
         return Result(centers, importance, personal, losses=losses, scores=scores)
+
+    @staticmethod
+    def unknown(centers: Tensor, importance: Tensor) -> Result:
+        """Where clients keep their models to themselves, or none of them answered."""
+        nothing = centers.new_full((1, 1, centers.shape[1]), torch.nan).expand(len(importance), -1, -1)
+        return Result(centers, importance, Personal(nothing, nothing.new_ones(len(importance), 1)))
 
 
 def _columns(

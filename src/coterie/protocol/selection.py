@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from coterie.errors import require
+from coterie.errors import CoterieError, require
 from coterie.prng import gumbel, mix
 from coterie.protocol.algorithm import Algorithm
 from coterie.protocol.clients import Clients
@@ -104,6 +104,10 @@ def enrol(how: Participation, state: State, clients: Clients, traffic: Traffic) 
     """
     sent = clients.ask("enrol", state.for_everyone().offer(), state.context)
     traffic.to_server(sent)
+    if not len(sent):
+        raise CoterieError(
+            "no client answered to say how many points it has, so nobody can be selected by that"
+        )
     state = state.update(**{SIZE: sent.scattered("size", state.n_clients)})
     if how.select != "loss-per-cluster":
         return state

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -12,6 +13,7 @@ from torch.nn import functional
 from coterie.data.federation import Description
 from coterie.engine import storage
 from coterie.engine.scores import Scores
+from coterie.engine.solver import chunk_size
 from coterie.prng import mix, uniform
 from coterie.protocol.clients import Question, Refused
 from coterie.protocol.coordinator import Coordinator
@@ -94,7 +96,7 @@ class Monitor:
         return written(found), columns
 
     def _picture(self, sent: Messages, centers: Tensor) -> Columns:
-        """A fixed random projection of the rows told, and how alike the centers (cluster, parameter) are."""
+        """A fixed random projection of the rows sent, and how alike the centers (cluster, parameter) are."""
         unit = functional.normalize(centers, dim=1)
         columns = {"client": sent.clients, "similarity": unit @ unit.T}
         if "row" in sent.fields:
@@ -153,7 +155,8 @@ class Monitor:
         if self._sizes is None:
             state = self.coordinator.state.for_everyone()
             found = self.ask("size", state.offer())
-            self._sizes = None if found is None else found.scattered("size", state.n_clients)
+            everybody = found is not None and len(found) == state.n_clients
+            self._sizes = found.size if found is not None and everybody else None  # asked again, if not
         equal = getattr(self.coordinator.stage.algorithm, "weights", "size") == "equal"
         return torch.ones_like(self._sizes) if equal and self._sizes is not None else self._sizes
 
@@ -189,25 +192,28 @@ class Monitor:
         if coordinator.model.needs_two and int(self._sizes[sent.clients].min()) < 2:
             return None
         group, (_, rows) = coordinator.clients.group, sent.held("row")
+        whole = replace(coordinator.stage.training, batch_size=None)
         row_bytes = coordinator.model.rows.width * rows.element_size()
+        at_once = chunk_size(coordinator.model, whole, int(self._sizes[sent.clients].max())) * row_bytes
         # all processes ask for the same blocks
-        blocks = group.once(lambda: list(storage.blocks(len(sent), row_bytes, rows.device)))
+        blocks = group.once(lambda: list(storage.blocks(len(sent), row_bytes, rows.device, at_once)))
 
         def made() -> Iterator[tuple[slice, Tensor]]:
-            """Twice: that is faster than to have them on a disk, and a GPU may not hold them all."""
-            begin = 0
+            begin, just_rows = 0, sent.just("row")
             for some in blocks:
                 which = torch.arange(some.start, some.stop, device=sent.clients.device)
-                found = self.ask("gradient", sent.just("row").take(which))
+                found = self.ask("gradient", just_rows if len(blocks) == 1 else just_rows.take(which))
                 if found is not None and len(found):
                     gradient = found.held("gradient")[1]
                     yield slice(begin, begin + len(gradient)), gradient
                     begin += len(gradient)
 
-        if len(blocks) > 1:
+        if rows.nbytes > storage.budget(rows.device):
+            # twice: that is faster than to have them on a disk, and a GPU may not hold them all
             return made
         found = list(made())
-        return (lambda: found) if found else None
+        known = sum(len(gradient) for _, gradient in found)
+        return (lambda: found) if found and known == len(rows) else None  # of all who sent a row, or of none
 
     def _gap(self) -> float:
         """Once for a graph that stays; each round, if it is small, for one that changes."""

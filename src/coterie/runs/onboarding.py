@@ -7,7 +7,7 @@ both are the mean over points of the same.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from coterie.errors import CoterieError
 from coterie.files import make_folder, write_json, write_whole
 from coterie.prng import id_keys
 from coterie.protocol.algorithm import Algorithm
-from coterie.protocol.clients import Refused
+from coterie.protocol.clients import Question
 from coterie.protocol.cohort import Cohort
 from coterie.protocol.coordinator import Coordinator
 from coterie.protocol.evaluation import best_of
@@ -38,6 +38,7 @@ from coterie.protocol.state import State
 from coterie.runs.models import PersonalModel, pixels_of
 
 Summary = Mapping[str, Any]  # of the run: summary.json
+Ask = Callable[[Question, Messages], Messages | None]  # None: the clients are not to be asked this
 
 FAR = 2.0  # a loss above so many times the most that a client of the run has fits no cluster
 
@@ -105,7 +106,7 @@ class Onboarded:
         write_json(folder / "onboarded.json", {name: getattr(self, name) for name in kept})
 
 
-def own_fit(coordinator: Coordinator, centers: Tensor) -> Tensor | None:
+def own_fit(coordinator: Coordinator, ask: Ask, centers: Tensor) -> Tensor | None:
     """(client,) each client's loss, on its held-out points if it has any: a new client's were not trained on.
 
     Of the centers (cluster, width) that a new client would be offered. None where there are none to offer.
@@ -113,11 +114,8 @@ def own_fit(coordinator: Coordinator, centers: Tensor) -> Tensor | None:
     if not coordinator.has_centers:
         return None
     state = coordinator.state.for_everyone()
-    try:
-        found = coordinator.clients.ask("fit", state.offer(centers=centers[None]), state.context)
-    except Refused:
-        return None
-    return found.scattered("loss", len(coordinator)) if len(found) else None
+    found = ask("fit", state.offer(centers=centers[None]))
+    return found.scattered("loss", len(coordinator)) if found is not None and len(found) else None
 
 
 def onboard(

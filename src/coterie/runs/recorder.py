@@ -13,6 +13,7 @@ from torch import Tensor
 
 from coterie.backends.processes import here
 from coterie.data.federation import Description
+from coterie.engine import storage
 from coterie.errors import CoterieError
 from coterie.protocol.clients import Refused
 from coterie.protocol.coordinator import Coordinator
@@ -189,12 +190,22 @@ class Recorder:
         _note(record, columns, self.monitor.evaluated(sent, snapshot))
         return columns
 
+    def _finished(self) -> Result:
+        """Clients that may not be asked for their models keep them, and the run has its centers all the same."""
+        try:
+            return self.coordinator.finish()
+        except Refused as why:
+            self.monitor.refused["finish"] = str(why)
+            state = self.coordinator.state
+            importance = state.centers.new_full((len(self.coordinator), state.centers.shape[1]), math.nan)
+            return Result.unknown(storage.mean(state.centers), importance)
+
     def finish(self) -> Run:
         """The final phase, the table's numbers, the results."""
         coordinator, store = self.coordinator, self.store
-        result = coordinator.finish() if self._last is None else self._last
+        result = self._finished() if self._last is None else self._last
         coordinator.count_final_offer()
-        result = replace(result, fit=own_fit(coordinator, result.centers))
+        result = replace(result, fit=own_fit(coordinator, self.monitor.ask, result.centers))
         summary = summarise(coordinator, self.about, result)
         summary["metrics"] = last(self.records, coordinator.progress.stage)
         if self.monitor.refused:
