@@ -171,7 +171,7 @@ def test_order_of_clients_does_not_matter(model: str) -> None:
 
 
 def test_one_problem_per_cluster() -> None:
-    """Each lane has its own start, points, weights, anchor and shuffles."""
+    """Each problem has its own start, points, weights, anchor and shuffles."""
     cohort = federated("mlp", [7, 20], SGD)
     start = torch.stack([starts(cohort), starts(cohort).flip(0)], 1)
     anchor, g = start.flip(1), torch.Generator().manual_seed(1)
@@ -191,12 +191,12 @@ def test_each_cluster_keeps_its_own_optimizer_state() -> None:
     training = Training(learning_rate=0.1, batch_size=None, momentum=0.9, keep_optimizer=True)
     cohort = cohort_of(lambda: nn.Linear(6, 4), [7, 9], training)
     start = starts(cohort)
-    first = cohort.solve(start, slot=torch.tensor([0, 1]))
-    other = cohort.solve(start, slot=torch.tensor([1, 0]))
+    first = cohort.solve(start, optimizer_slot=torch.tensor([0, 1]))
+    other = cohort.solve(start, optimizer_slot=torch.tensor([1, 0]))
     torch.testing.assert_close(
         other, first, rtol=0, atol=1e-12
     )  # full batches: a fresh slot does as the first did
-    again = cohort.solve(start, slot=torch.tensor([0, 0]))
+    again = cohort.solve(start, optimizer_slot=torch.tensor([0, 0]))
     assert not torch.allclose(again[0], first[0])
 
 
