@@ -3,7 +3,7 @@
     python experiments/recovery.py --seeds 1000 --out experiments/results/recovery.json
 
 Two regressions (D = 166, 100 clients, 25 rounds of SGD 0.02, batch 10, 2 epochs): MSE of the matched centers, whose
-floor is 1; a hard choice on 10:90 cannot do better than 0.01·D + 1 = 2.66. Four rotations of digits (every client
+least value is 1; a hard choice on 10:90 cannot do better than 0.01·D + 1 = 2.66. Four rotations of digits (every client
 pure, MLP 64-32-10, 100 clients of 50 points, 30 rounds): the adjusted Rand index of the clients' clusters.
 """
 

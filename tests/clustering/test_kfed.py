@@ -24,23 +24,23 @@ CANNOT_APPLY = {
 
 
 def test_farthest_first_and_one_lloyd_round() -> None:
-    told = [column(4), column(0, 10), column(100)]  # starts from 0 and 10, then 100; 4 is nearer to 0
-    found = combine(told, 3)
+    sent = [column(4), column(0, 10), column(100)]  # starts from 0 and 10, then 100; 4 is nearer to 0
+    found = combine(sent, 3)
     assert found.centers.tolist() == [[2], [10], [100]]
     assert [c.tolist() for c in found.clusters] == [[0], [0, 1], [2]]
 
 
 def test_more_lloyd_rounds() -> None:
-    told = [column(0, 10), column(4.9), column(6), column(6)]
-    assert combine(told, 2).centers.ravel() == pytest.approx([2.45, 22 / 3])
-    assert combine(told, 2, lloyd_rounds=2).centers.ravel() == pytest.approx([0, 26.9 / 4])
-    assert combine(told, 2, lloyd_rounds=None).centers.ravel() == pytest.approx([0, 26.9 / 4])
+    sent = [column(0, 10), column(4.9), column(6), column(6)]
+    assert combine(sent, 2).centers.ravel() == pytest.approx([2.45, 22 / 3])
+    assert combine(sent, 2, lloyd_rounds=2).centers.ravel() == pytest.approx([0, 26.9 / 4])
+    assert combine(sent, 2, lloyd_rounds=None).centers.ravel() == pytest.approx([0, 26.9 / 4])
 
 
 def test_sizes_weigh() -> None:
-    told, sizes = [column(0, 10), column(2)], [[1, 1], [3]]
-    assert combine(told, 2).centers.ravel().tolist() == [1, 10]
-    assert combine(told, 2, sizes=sizes).centers.ravel().tolist() == [1.5, 10]
+    sent, sizes = [column(0, 10), column(2)], [[1, 1], [3]]
+    assert combine(sent, 2).centers.ravel().tolist() == [1, 10]
+    assert combine(sent, 2, sizes=sizes).centers.ravel().tolist() == [1.5, 10]
 
 
 # what each step of Algorithm 1 is for
@@ -60,7 +60,7 @@ def test_the_projection_keeps_the_means_and_drops_the_rest() -> None:
         assert adjusted_rand_score(means[:, 0], labels) == 1
 
 
-def test_the_filter_leaves_points_between_two_clusters_out_of_the_start() -> None:
+def test_the_filter_leaves_points_between_two_clusters_out_of_the_initialisation() -> None:
     """0 ± 2 and 10, and some at 5.5: nearer to 10 than to 0, but not than to 2, which may be the seed.
 
     Both ways to divide them are stable. Filtered, the means are those of the two clusters wherever the seeds are
@@ -109,11 +109,11 @@ def test_one_device_is_its_local_clustering() -> None:
 def test_a_device_alone_computes_what_it_computes_here() -> None:
     points, _ = devices()
     model = KFed(6, 2, n_init=3, random_state=7).fit(points)
-    apart = [local_clusters(x, 2, n_init=3, random_state=7) for x in points]
-    for here, there in zip(model.device_centers_, apart, strict=True):
+    alone = [local_clusters(x, 2, n_init=3, random_state=7) for x in points]
+    for here, there in zip(model.device_centers_, alone, strict=True):
         assert np.array_equal(here, there.means)
     assert np.array_equal(
-        model.cluster_centers_, combine([a.means for a in apart], 6, random_state=7).centers
+        model.cluster_centers_, combine([a.means for a in alone], 6, random_state=7).centers
     )
 
 
@@ -168,7 +168,7 @@ def test_one_number_for_each_device() -> None:
     assert adjusted_rand_score(np.concatenate([*truth, [0] * 9]), model.labels_) == 1
 
 
-def test_restarts_do_not_cost_more() -> None:
+def test_more_initialisations_do_not_cost_more() -> None:
     x = np.random.default_rng(0).normal(size=(60, 3))
 
     def cost(n_init: int) -> float:

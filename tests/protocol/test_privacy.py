@@ -79,14 +79,14 @@ def test_clipping_by_hand() -> None:
     assert torch.equal(clipped(rows, began, 1.0)[2:], rows[2:])  # what is short enough is not touched
 
 
-def test_all_rows_of_a_letter_are_clipped_together() -> None:
+def test_all_rows_of_a_message_are_clipped_together() -> None:
     rows = torch.tensor([[[3.0, 0.0], [0.0, 4.0]]])  # (client, cluster, width)
     expected = torch.tensor([[[0.6, 0.0], [0.0, 0.8]]])
     torch.testing.assert_close(clipped(rows, torch.zeros_like(rows), 1.0), expected)
 
 
 @pytest.mark.parametrize("wild", [math.nan, math.inf, -math.inf])
-def test_who_diverged_tells_no_update(wild: float) -> None:
+def test_who_diverged_sends_no_update(wild: float) -> None:
     began = torch.tensor([[1.0, 2.0]])
     assert torch.equal(clipped(torch.tensor([[wild, 2.0]]), began, 1.0), began)
     assert torch.equal(clipped(torch.tensor([[wild, 2.0]]), began, math.inf), began)
@@ -192,7 +192,7 @@ def test_noise_is_the_same_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def test_shares_stay_shares() -> None:
+def test_importance_stays_importance() -> None:
     cohort = wide()
     offer = Messages(torch.arange(3), {})
     share = torch.tensor([[0.9, 0.1], [0.5, 0.5], [1.0, 1e-4]], dtype=F64)
@@ -232,12 +232,12 @@ class Overheard(Together):
 
     def __init__(self, client: Client):
         super().__init__(client)
-        self.heard: list[tuple[Messages, Messages]] = []
+        self.received: list[tuple[Messages, Messages]] = []
 
     def ask(self, question: Question, offer: Messages, context: RoundContext) -> Messages:
         sent = super().ask(question, offer, context)
         if question in ("report", "train"):
-            self.heard.append((offer, sent))
+            self.received.append((offer, sent))
         return sent
 
 
@@ -245,7 +245,7 @@ def overheard(plan: Stages, training: Training = MOMENTUM) -> list[tuple[Message
     plan = Stages(replace(stage, training=training) for stage in plan)
     run = simulation(plan)
     run.clients = Overheard(run.clients.client)
-    return finish(run).clients.heard
+    return finish(run).clients.received
 
 
 @pytest.mark.parametrize(("name", "place"), CASES)
@@ -259,7 +259,7 @@ def test_an_algorithm_declares_all_that_it_sends(name: str, place: str) -> None:
 
 @pytest.mark.parametrize(("name", "place"), CASES)
 def test_what_a_client_says_of_models_is_within_the_clip(name: str, place: str) -> None:
-    """Here noise is 0, so that the update itself can be seen; models are looked at all together."""
+    """Here noise is 0, so that the update itself can be seen; models are compared all together."""
     clip, seen = 1e-3, 0
     for offer, sent in overheard(stages(name, Privacy(clip=clip, noise=0.0), place)):
         for field in sent.fields:
@@ -313,7 +313,7 @@ def test_resumed_is_as_never_stopped(tmp_path: Path) -> None:
         assert torch.equal(a.weight, b.weight)
 
 
-def test_a_client_that_diverges_is_heard_all_the_same() -> None:
+def test_a_client_that_diverges_is_received_all_the_same() -> None:
     wild = Training(learning_rate=1e200, epochs=3)
     assert any(len(sent) and not sent.finite().all() for _, sent in overheard(stages("FedAvg", None), wild))
     assert all(sent.finite().all() for _, sent in overheard(stages("FedAvg", CLIENT), wild))
@@ -323,7 +323,7 @@ def with_norm() -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.BatchNorm1d(8), nn.Linear(8, 10))
 
 
-def test_buffers_are_withheld_or_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_buffers_are_withheld_or_sent(caplog: pytest.LogCaptureFixture) -> None:
     data = digits(clients=4, train_points=12, test_points=4)
     tails = {}
     for buffers in ("withheld", "sent"):

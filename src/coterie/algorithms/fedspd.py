@@ -55,7 +55,7 @@ class FedSPD(Algorithm):
 
     sends: ClassVar[Declared] = {"drew": CHOICE, "row": MODEL}
     soft: ClassVar[bool] = True
-    init_at_server: ClassVar[str] = "clients"  # from random centers it may tell classes apart, not clusters
+    init_at_server: ClassVar[str] = "clients"  # from random centers it may find classes, not clusters
     init_over_graph: ClassVar[str] = "soft"
 
     def __post_init__(self) -> None:

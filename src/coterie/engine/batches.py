@@ -69,7 +69,7 @@ class EpochPlan:
     epochs: int  # the most that any of them takes
     number: Tensor  # (step, problem, batch) where a point is found in all epochs' orders; any, where there is none
     mask: Tensor  # (step, problem, batch) 1 where there is a point, else 0
-    share: Tensor  # (step, problem, batch) that over their number
+    share: Tensor  # (step, problem, batch) the mask over the number of points in the batch
 
     @staticmethod
     def of(

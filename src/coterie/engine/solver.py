@@ -50,7 +50,7 @@ def solve(
 ) -> Solution:
     """Solve all problems, in chunks that fit in memory, the longest first.
 
-    With a compiler, `rounds` says how often the like is still to come, so that it can weigh the work ahead.
+    `rounds` says in how many rounds such problems are still to be solved: the compiler weighs the work ahead.
     """
     plan = _plan(model, training, points, problems)
     compiled = None

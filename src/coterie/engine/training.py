@@ -82,7 +82,7 @@ class Training(Checked):
         return self.optimizer == "sgd" and not self.momentum and not self.weight_decay
 
     def state_names(self) -> tuple[str, ...]:
-        """What the optimizer remembers of each parameter."""
+        """The names of what the optimizer remembers of each parameter."""
         if self.optimizer == "sgd":
             return ("momentum",) if self.momentum else ()
         return ("first", "second")

@@ -81,7 +81,7 @@ class Cohort:
 
     @property
     def initial(self) -> Tensor:
-        """(client, width) the start that every client can make for itself from the seed."""
+        """(client, width) the initial model, which every client can make for itself from the seed."""
         return self.model.initial("client").expand(len(self), -1)
 
     def keep(self, name: str, value: Tensor) -> None:
@@ -169,7 +169,9 @@ class Cohort:
                 training, self.at, problems.start, per_client, width, optimizer_slot
             )
         now = training.rate_at(self.context.round, self.context.rounds)
-        rounds = self.context.rounds if purpose == "train" else 1  # that the like of this is to be done
+        rounds = (
+            self.context.rounds if purpose == "train" else 1
+        )  # how often such problems are still to be solved
         solution = solve(self.model, training, now, self.points, problems, self.compiler, rounds)
         self.keep("loss", solution.loss.view(len(self), per_client).mean(1))
         if training.keep_optimizer:
@@ -201,7 +203,7 @@ class Cohort:
         return self._lost[0][2]
 
     def knows_losses(self, centers: Tensor | None) -> bool:
-        """Have the losses of these centers been computed, so that they can be had for nothing?"""
+        """Have the losses of these centers been computed already?"""
         return any(known is centers for known, _, _ in self._lost)
 
     def means(self, values: Tensor) -> Tensor:

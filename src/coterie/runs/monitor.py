@@ -94,7 +94,7 @@ class Monitor:
         return written(found), columns
 
     def _picture(self, sent: Messages, centers: Tensor) -> Columns:
-        """A fixed random projection of the rows told, and how alike the centers (cluster, parameter) are."""
+        """A fixed random projection of the rows sent, and how alike the centers (cluster, parameter) are."""
         unit = functional.normalize(centers, dim=1)
         columns = {"client": sent.clients, "similarity": unit @ unit.T}
         if "row" in sent.fields:

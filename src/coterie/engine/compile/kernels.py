@@ -91,7 +91,7 @@ def _parts(slots: int, rows: int, columns: int, inner: int) -> int:
 
 
 def _is_wide(values: Tensor) -> bool:
-    """Can a place in a slot be so far from its begin that 32 bits do not say it? Slots may lie between each other."""
+    """Do offsets within a slot need more than 32 bits? (Slots may be interleaved in memory.)"""
     return (
         sum((n - 1) * stride for n, stride in zip(values.shape[1:], values.stride()[1:], strict=True))
         >= 2**31

@@ -26,7 +26,7 @@ log = logging.getLogger("coterie.engine.compile.policy")
 
 Compile = Literal["auto"] | bool
 
-PAYS = 60.0  # seconds of uncompiled work ahead, from which on compiling is worth its while
+PAYS = 60.0  # seconds of uncompiled work ahead, from which on compiling pays
 OPERATIONS = 4000  # of a step at the most; compiling a larger one takes many minutes
 SHAPES = 6  # steps that are compiled at the most, for other numbers of slots or other training
 NEAR = 1.25  # a step that is there already is taken if it costs no more than so many times the best one
@@ -95,7 +95,7 @@ class Compiler:
         known: dict[int, CompiledStep],
         pulled: bool,
     ) -> int:
-        """How many slots take the least time: few slots wait for no one, many take a step at once."""
+        """How many slots take the least time: few slots wait less for long problems, many share a step."""
         each = self._slot_bytes(training, batch, pulled)
         kind = self.model.device.type
         own = _STEP_SLOTS[kind] + _STEP_BYTES[kind] / each

@@ -1,7 +1,7 @@
 """The whole step as one compiled graph: gather, gradient, pull, update, for a fixed number of problems at once.
 
 A slot is a place for one problem. Everything that a step reads or writes lies in buffers that stay where they are, so
-that on a GPU steps are recorded once, as CUDA graphs, and replayed without a word from the host.
+that on a GPU steps are recorded once, as CUDA graphs, and replayed without the host.
 """
 
 from __future__ import annotations
