@@ -51,16 +51,16 @@ def test_the_initial_centers_are_points_each_as_likely_and_are_counted() -> None
 
 def test_it_is_lloyd_on_the_pooled_points() -> None:
     points = devices()
-    start = np.concatenate(points)[:4]
-    found = distributed_kmeans(points, 4, init=start)
-    labels, centers = lloyd(np.concatenate(points), start)
+    init = np.concatenate(points)[:4]
+    found = distributed_kmeans(points, 4, init=init)
+    labels, centers = lloyd(np.concatenate(points), init)
     assert found.centers == pytest.approx(centers)
     assert np.array_equal(np.concatenate(found.labels), labels)
-    pooled = KMeans(4, init=start, n_init=1, tol=0, algorithm="lloyd").fit(np.concatenate(points))
+    pooled = KMeans(4, init=init, n_init=1, tol=0, algorithm="lloyd").fit(np.concatenate(points))
     assert found.costs[-1] == pytest.approx(pooled.inertia_)
     assert found.costs == sorted(found.costs, reverse=True)
-    one = distributed_kmeans(points, 4, init=start, rounds=1)
-    assert one.centers == pytest.approx(lloyd(np.concatenate(points), start, 1)[1])
+    one = distributed_kmeans(points, 4, init=init, rounds=1)
+    assert one.centers == pytest.approx(lloyd(np.concatenate(points), init, 1)[1])
     assert len(one.costs) == len(one.bytes) == 1
 
 
@@ -79,7 +79,7 @@ def test_the_order_of_devices_does_not_matter() -> None:
         ({"n_clusters": 0}, "n_clusters is 0; allowed is a whole number from 1"),
         ({"n_clusters": 69}, "n_clusters is 69; allowed is at most 68, the number of points"),
         ({"rounds": 0}, "rounds is 0"),
-        ({"start": [[1.0]]}, r"start is 'of shape \(1, 1\)'; allowed is an array of shape \(2, 3\)"),
+        ({"init": [[1.0]]}, r"init is 'of shape \(1, 1\)'; allowed is an array of shape \(2, 3\)"),
         ({"X": [np.ones((2, 3)), np.ones((2, 2))]}, "the points of device 1, of shape"),
         ({"X": [np.full((4, 3), np.nan)]}, "the points of device 0"),
         ({"X": []}, "n_clusters is 2; allowed is at most 0"),

@@ -24,7 +24,7 @@ CANNOT_APPLY = {
 
 
 def test_farthest_first_and_one_lloyd_round() -> None:
-    sent = [column(4), column(0, 10), column(100)]  # starts from 0 and 10, then 100; 4 is nearer to 0
+    sent = [column(4), column(0, 10), column(100)]  # begins with 0 and 10, then 100; 4 is nearer to 0
     found = combine(sent, 3)
     assert found.centers.tolist() == [[2], [10], [100]]
     assert [c.tolist() for c in found.clusters] == [[0], [0, 1], [2]]
@@ -50,13 +50,13 @@ def test_the_projection_keeps_the_means_and_drops_the_rest() -> None:
     """Two means at right angles, and in four other directions every corner of a cube, as wide as they are apart.
 
     Uncentred, the two strongest directions are those of the means. Without the projection, or with one of centred
-    points, which needs one direction for the means and has one left for the cube, some starts split the cube.
+    points, which needs one direction for the means and has one left for the cube, some initialisations split the cube.
     """
     cube = np.array(list(itertools.product([-6.5, 6.5], repeat=4)))
     means = np.repeat([[10.0, 0.0], [0.0, 10.0]], len(cube), axis=0)
     x = np.hstack([means, np.concatenate([cube, cube])])
-    for start in range(50):
-        labels = local_clusters(x, 2, random_state=start).labels
+    for seed in range(50):
+        labels = local_clusters(x, 2, random_state=seed).labels
         assert adjusted_rand_score(means[:, 0], labels) == 1
 
 
@@ -68,15 +68,15 @@ def test_the_filter_leaves_points_between_two_clusters_out_of_the_initialisation
     """
     x = column(*[-2] * 5, *[2] * 5, *[5.5] * 3, *[10] * 10)
     right = 0
-    for start in range(100):
-        right += local_clusters(x, 2, random_state=start).means.min() == 0
+    for seed in range(100):
+        right += local_clusters(x, 2, random_state=seed).means.min() == 0
     assert right >= 90
 
 
 def test_local_steps_go_on_until_nothing_changes() -> None:
     x = np.random.default_rng(0).normal(size=(80, 3))
-    for start in range(5):
-        found = local_clusters(x, 6, random_state=start)
+    for seed in range(5):
+        found = local_clusters(x, 6, random_state=seed)
         assert np.array_equal(nearest(x, found.means), found.labels)
         for r, mean in enumerate(found.means):
             assert x[found.labels == r].mean(axis=0) == pytest.approx(mean)
@@ -212,7 +212,7 @@ def test_joining_changes_nothing_and_labels_rightly() -> None:
 
 
 def test_without_a_random_state_joining_repeats_the_draws_of_fit() -> None:
-    x = np.random.default_rng(0).normal(size=(50, 2))  # nothing to find, so that starts matter
+    x = np.random.default_rng(0).normal(size=(50, 2))  # nothing to find, so that the initialisation matters
     model = KFed(5, 5).fit([x, x + 1])
     assert np.array_equal(model.join(x).means, model.device_centers_[0])
 

@@ -195,18 +195,18 @@ def test_noise_is_the_same_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_importance_stays_importance() -> None:
     cohort = wide()
     offer = Messages(torch.arange(3), {})
-    share = torch.tensor([[0.9, 0.1], [0.5, 0.5], [1.0, 1e-4]], dtype=F64)
+    importance = torch.tensor([[0.9, 0.1], [0.5, 0.5], [1.0, 1e-4]], dtype=F64)
 
     def leaves(privacy: Privacy, algorithm: Algorithm, declared: Declared, **sent: Tensor) -> Tensor:
         (only,) = privacy.protect(algorithm, declared, cohort, offer, sent).values()
         return only
 
     noisy = replace(CLIENT, importance_noise=0.05)
-    sent = leaves(noisy, FedSoft(2), FedSoft.reports, importance=share)
+    sent = leaves(noisy, FedSoft(2), FedSoft.reports, importance=importance)
     torch.testing.assert_close(sent.sum(1), torch.ones(3, dtype=F64))
     assert bool((sent > 0).all())
-    assert bool((sent != share).all())
-    torch.testing.assert_close(sent, share, rtol=0, atol=0.3)
+    assert bool((sent != importance).all())
+    torch.testing.assert_close(sent, importance, rtol=0, atol=0.3)
     mass = torch.tensor([[30.0, 10.0], [math.nan, 5.0], [0.0, 0.0]], dtype=F64)
     sent = leaves(replace(CLIENT, importance_noise=1e-9), FedEM(2), FedEM.sends, mass=mass)
     expected = torch.tensor([[0.75, 0.25], [1e-4, 1.0], [0.5, 0.5]], dtype=F64)
@@ -216,18 +216,18 @@ def test_importance_stays_importance() -> None:
 
 
 def test_what_is_sent_back_is_not_noised_again() -> None:
-    share = torch.tensor([[0.9, 0.1]] * 3, dtype=F64)
-    offer = Messages(torch.arange(3), {"importance": share})
+    importance = torch.tensor([[0.9, 0.1]] * 3, dtype=F64)
+    offer = Messages(torch.arange(3), {"importance": importance})
     noisy = replace(CLIENT, importance_noise=0.05)
-    sent = {"importance": share}
-    assert noisy.protect(FedSoft(2), FedSoft.sends, wide(), offer, sent)["importance"] is share
-    assert noisy.protect(FedSoft(2), FedSoft.reports, wide(), offer, sent)["importance"] is not share
+    sent = {"importance": importance}
+    assert noisy.protect(FedSoft(2), FedSoft.sends, wide(), offer, sent)["importance"] is importance
+    assert noisy.protect(FedSoft(2), FedSoft.reports, wide(), offer, sent)["importance"] is not importance
 
 
 # every algorithm
 
 
-class Overheard(Together):
+class Recorded(Together):
     """All that clients sent in rounds, with what they were offered."""
 
     def __init__(self, client: Client):
@@ -241,10 +241,10 @@ class Overheard(Together):
         return sent
 
 
-def overheard(plan: Stages, training: Training = MOMENTUM) -> list[tuple[Messages, Messages]]:
+def recorded_messages(plan: Stages, training: Training = MOMENTUM) -> list[tuple[Messages, Messages]]:
     plan = Stages(replace(stage, training=training) for stage in plan)
     run = simulation(plan)
-    run.clients = Overheard(run.clients.client)
+    run.clients = Recorded(run.clients.client)
     return finish(run).clients.received
 
 
@@ -252,7 +252,7 @@ def overheard(plan: Stages, training: Training = MOMENTUM) -> list[tuple[Message
 def test_an_algorithm_declares_all_that_it_sends(name: str, place: str) -> None:
     rounds = 5
     sent: Counter[str] = Counter()
-    for offer, messages in overheard(stages(name, None, place, rounds)):
+    for offer, messages in recorded_messages(stages(name, None, place, rounds)):
         sent.update(n for n, t in messages.fields.items() if t is not offer.fields.get(n))
     assert dict(sent) == algorithm(name).times_sent(rounds)
 
@@ -261,7 +261,7 @@ def test_an_algorithm_declares_all_that_it_sends(name: str, place: str) -> None:
 def test_what_a_client_says_of_models_is_within_the_clip(name: str, place: str) -> None:
     """Here noise is 0, so that the update itself can be seen; models are compared all together."""
     clip, seen = 1e-3, 0
-    for offer, sent in overheard(stages(name, Privacy(clip=clip, noise=0.0), place)):
+    for offer, sent in recorded_messages(stages(name, Privacy(clip=clip, noise=0.0), place)):
         for field in sent.fields:
             if algorithm(name).role(field) in ROWS:
                 update = sent.fields[field] - algorithm(name).trained_from(offer, sent.fields)
@@ -315,8 +315,10 @@ def test_resumed_is_as_never_stopped(tmp_path: Path) -> None:
 
 def test_a_client_that_diverges_is_received_all_the_same() -> None:
     wild = Training(learning_rate=1e200, epochs=3)
-    assert any(len(sent) and not sent.finite().all() for _, sent in overheard(stages("FedAvg", None), wild))
-    assert all(sent.finite().all() for _, sent in overheard(stages("FedAvg", CLIENT), wild))
+    assert any(
+        len(sent) and not sent.finite().all() for _, sent in recorded_messages(stages("FedAvg", None), wild)
+    )
+    assert all(sent.finite().all() for _, sent in recorded_messages(stages("FedAvg", CLIENT), wild))
 
 
 def with_norm() -> nn.Module:

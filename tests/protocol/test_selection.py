@@ -198,7 +198,7 @@ def test_bytes_by_loss_a_candidate_is_sent_the_model_once() -> None:
 
 def test_bytes_by_loss_what_is_new_in_the_offer_is_counted() -> None:
     found = traffic_of(plan("loss", FedSoft(2, draws=12, replacement=False)))
-    assert found.down == 6 * 2 * ROW + 3 * 2 * NUMBER  # centers to six; shares to the three invited
+    assert found.down == 6 * 2 * ROW + 3 * 2 * NUMBER  # centers to six; importance to the three invited
     assert found.up == 12 * NUMBER + 6 * NUMBER + 3 * 3 * NUMBER + 3 * (ROW + 3 * NUMBER)
 
 

@@ -41,13 +41,15 @@ def shown(*centers: float, clients: int) -> Messages:
 
 
 def test_importance_is_that_of_a_mixture() -> None:
-    """Far from the other center a point is surely of its own: shares are counts, and the loss is their entropy."""
+    """Far from the other center a point is surely of its own: importance counts points, and the loss is its entropy."""
     cohort = scalar_cohort([[0.0, 0.0, 0.0, 100.0], [100.0, 100.0]])
     losses = cohort.losses(shown(0.0, 100.0, clients=2).centers)
-    shares = likeliest_importance(cohort, losses)
-    torch.testing.assert_close(shares, torch.tensor([[0.75, 0.25], [0.0, 1.0]], dtype=F64))
+    importance = likeliest_importance(cohort, losses)
+    torch.testing.assert_close(importance, torch.tensor([[0.75, 0.25], [0.0, 1.0]], dtype=F64))
     entropy = -(0.75 * math.log(0.75) + 0.25 * math.log(0.25))
-    torch.testing.assert_close(mixture_loss(cohort, losses, shares), torch.tensor([entropy, 0.0], dtype=F64))
+    torch.testing.assert_close(
+        mixture_loss(cohort, losses, importance), torch.tensor([entropy, 0.0], dtype=F64)
+    )
 
 
 def test_margin_is_one_for_pure_clients_and_nought_where_centers_are_alike_or_distinguish_no_client() -> None:

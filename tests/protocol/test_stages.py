@@ -50,7 +50,7 @@ def test_a_stage_ends_when_its_centers_are_separated(caplog: pytest.LogCaptureFi
     with caplog.at_level(logging.INFO, "coterie"):
         run = finish(simulation(first.then(Stage(FedEM(2), 2, TRAINING))))
     assert f"the stage ends after {run.progress.played - 2} of at most 20 rounds" in caplog.text
-    assert 3 <= run.progress.played < 22  # shares must have been seen to stay
+    assert 3 <= run.progress.played < 22  # importance must have been seen to stay
     fixed = Stage(WeCFL(2), run.progress.played - 2, TRAINING)
     same = finish(simulation(fixed.then(Stage(FedEM(2), 2, TRAINING))))
     for one, other in zip(parts(run.finish()), parts(same.finish()), strict=True):
@@ -84,7 +84,7 @@ def test_the_best_of_several_attempts_goes_on() -> None:
     kept = float(run.clients.ask("separation", offer, run.state.context).loss.mean())
     best = min(loss for loss, _ in ends)
     assert kept <= best
-    assert len({round(loss, 6) for loss, _ in ends}) > 1  # they were different starts
+    assert len({round(loss, 6) for loss, _ in ends}) > 1  # they were different initialisations
     earlier = any(torch.equal(run.state.centers, centers) for _, centers in ends)
     assert earlier == (kept == best)  # it is one of the first three, or the last, which was better
 
