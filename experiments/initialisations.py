@@ -88,14 +88,14 @@ def play(task: Task) -> dict[str, Any]:
     while not run.done:
         run.step()
     result = run.evaluate()
-    scores = center_scores(run, result.centers)
+    scores = center_scores(run, data.description, result.centers)
     loss = torch.stack([one.loss for one in scores])
     own, theirs = match(loss)
     assert data.mixture is not None
-    mixture, importance = data.mixture[:, theirs], result.importance[:, own].cpu().double()
-    top = mixture.topk(2, dim=1).values
+    true, importance = data.mixture[:, theirs], result.importance[:, own].cpu().double()
+    top = true.topk(2, dim=1).values
     clear = top[:, 0] - top[:, 1] >= 0.2
-    right = (importance.argmax(1) == mixture.argmax(1))[clear].double().mean()
+    right = (importance.argmax(1) == true.argmax(1))[clear].double().mean()
     measure = loss if scores[0].accuracy is None else torch.stack([s.accuracy for s in scores])  # type: ignore[misc]
     return {
         "problem": problem,
@@ -106,7 +106,7 @@ def play(task: Task) -> dict[str, Any]:
         "found": bool(right >= 0.9),
         "right": round(float(right), 4),
         "own_centers": [round(float(measure[o, t]), 4) for o, t in zip(own, theirs, strict=True)],
-        "importance_error": round(float((importance - mixture).abs().mean()), 4),
+        "importance_error": round(float((importance - true).abs().mean()), 4),
         "rounds": run.progress.played,
         "seconds": round(time.perf_counter() - began, 2),
     }

@@ -74,11 +74,11 @@ def play(case: str, seed: int) -> dict[str, Any]:
     while not run.done:
         run.step()
     result = run.evaluate()
-    centers = summarise(run, result)["centers"]
+    centers = summarise(run, data.description, result)["centers"]
     measure = "accuracy" if "accuracy" in centers else "loss"
     own = [centers[measure][c][d] for d, c in enumerate(centers["center_of_distribution"])]
     if mixture == "rotate":
-        number = found_ari(run, result)
+        number = found_ari(data.description, result)
         assert number is not None
     else:
         number = max(own) if "under" in CASES[case][3] else sum(own) / len(own)
