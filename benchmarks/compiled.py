@@ -78,8 +78,8 @@ def main() -> None:
     for name, case in CASES.items():
         for dtype, slack in ((torch.float64, 1e-9), (torch.float32, 1e-3)):
             plain, compiled = centers(case, dtype, False), centers(case, dtype, True)
-            apart = float((plain - compiled).abs().max() / plain.abs().max())
-            row = {"largest_difference": apart, "allowed": slack, "holds": apart <= slack}
+            difference = float((plain - compiled).abs().max() / plain.abs().max())
+            row = {"largest_difference": difference, "allowed": slack, "holds": difference <= slack}
             found[f"{name}, {str(dtype).removeprefix('torch.')}"] = row
             print(name, dtype, row, flush=True)
     if out:

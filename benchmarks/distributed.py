@@ -60,7 +60,7 @@ def compared(x: Floats, parts: list[Whole], local: int, best: float, seed: int) 
     points = [x[own] for own in parts]
     model = KFed(K, local, n_init=INITIALISATIONS, random_state=seed).fit(points)
     naive = distributed_kmeans(points, K, random_state=seed)
-    again = distributed_kmeans(points, K, start=model.cluster_centers_, rounds=1)
+    again = distributed_kmeans(points, K, init=model.cluster_centers_, rounds=1)
     means = sum(map(len, model.device_centers_))
     pooled = np.concatenate(points)
     return {

@@ -37,9 +37,9 @@ def letters(seed: int = 0) -> Federation:
         return (255 * x).to(torch.uint8), y, component
 
     sizes = torch.randint(100, 201, (100,), generator=g).tolist()
-    shares = [0.1 if i < 50 else 0.9 for i in range(100)]  # 10:90
-    train = [drawn(n, share) for n, share in zip(sizes, shares, strict=True)]
-    test = [drawn(50, share) for share in shares]
+    mixture = [0.1 if i < 50 else 0.9 for i in range(100)]  # 10:90
+    train = [drawn(n, first) for n, first in zip(sizes, mixture, strict=True)]
+    test = [drawn(50, first) for first in mixture]
     points, held = (
         Points.of([(x, y) for x, y, _ in part], [c for _, _, c in part]) for part in (train, test)
     )

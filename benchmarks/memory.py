@@ -44,7 +44,7 @@ def played(data: Federation, training: Training, model: str = "linear") -> dict[
     simulation = simulate(made, data, Stages((Stage(FedAvg(), 1, training),)), device=torch.device("cpu"))
     simulation.step()
     assert simulation.clients.cohort.points.x.data_ptr() == data.train.x.data_ptr(), "the images were copied"
-    simulation.test_scores(simulation.finish().personal)
+    simulation.finish()
     return {"round_seconds": round(time.perf_counter() - begun, 2), "peak_mib_after_a_round": round(peak())}
 
 
@@ -90,7 +90,7 @@ def many() -> dict[str, Any]:
 PARTS = {"cifar10": cifar10, "many": many}
 
 
-def apart(part: str, folder: Path) -> dict[str, Any]:
+def in_own_process(part: str, folder: Path) -> dict[str, Any]:
     """A part in a process of its own."""
     command = [sys.executable, __file__, "--part", part]
     done = subprocess.run(
@@ -144,7 +144,7 @@ def main() -> None:
             stand_in(folder)
         report["data of cifar10"] = "CIFAR-10" if real else "random bytes in its shape"
         for part in PARTS:
-            report[part] = [apart(part, folder) for _ in range(options.times)]
+            report[part] = [in_own_process(part, folder) for _ in range(options.times)]
     report["verdicts"] = verdicts(report)
     print(json.dumps(report, indent=1))
     if options.out:

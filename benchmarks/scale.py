@@ -117,7 +117,7 @@ def measure(case: str, algorithm: str, place: str, part: float, clients: int, de
             out=Path(folder) / "run",
         )
         whole = time.perf_counter() - began
-    found = shares(run.records, clients, every)
+    found = medians(run.records, clients, every)
     found["seconds_before_and_after"] = round(whole - sum(r["seconds"] for r in run.records), 3)
     found["peak_mib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
     if device == "cuda":
@@ -125,7 +125,7 @@ def measure(case: str, algorithm: str, place: str, part: float, clients: int, de
     return found
 
 
-def shares(records: list[dict[str, Any]], clients: int, every: int) -> dict[str, float]:
+def medians(records: list[dict[str, Any]], clients: int, every: int) -> dict[str, float]:
     """Medians without the first rounds and the last evaluation, which keeps the models too.
 
     The first round draws the graph; without the second as many are left in which FedSoft asks for importance as
@@ -135,25 +135,25 @@ def shares(records: list[dict[str, Any]], clients: int, every: int) -> dict[str,
     metrics = median(r["seconds_evaluating"] for r in records[2:] if (r["round"] + 1) % every)
     evaluation = median(r["seconds_evaluating"] for r in records[every - 1 : -1 : every])
     rounds = rounds_between(clients, int(median(r["sent"] for r in records)))
-    looking = ((rounds - 1) * metrics + evaluation) / rounds
+    evaluating = ((rounds - 1) * metrics + evaluation) / rounds
     return {
         "seconds_round": round(training, 4),
-        "seconds_meters": round(metrics, 4),
+        "seconds_metrics": round(metrics, 4),
         "seconds_evaluation": round(evaluation, 4),
         "rounds_between_evaluations": rounds,
-        "looking_over_round": round(looking / training, 3),
+        "evaluating_over_round": round(evaluating / training, 3),
     }
 
 
 def rounds_between(clients: int, sent: int) -> int:
     """From one evaluation to the next, as by default."""
-    pace, rounds = EvaluationInterval("auto", clients), 1
-    while not pace.played(sent):
+    interval, rounds = EvaluationInterval("auto", clients), 1
+    while not interval.played(sent):
         rounds += 1
     return rounds
 
 
-def apart(*what: Any) -> dict[str, Any]:
+def in_own_process(*what: Any) -> dict[str, Any]:
     """A run in a process of its own."""
     command = [sys.executable, __file__, "--one", json.dumps(what)]
     place = {**os.environ, "COTERIE_MEMORY": str(GIB)} if what[-1] == "cpu" else dict(os.environ)
@@ -165,7 +165,7 @@ def apart(*what: Any) -> dict[str, Any]:
 
 
 def verdicts(runs: list[dict[str, Any]]) -> list[str]:
-    """Does every run fit, and is looking at it less than a fifth of a round?"""
+    """Does every run fit, and does measuring it take less than a fifth of a round?"""
     said = []
     for run in runs:
         name = f"{run['clients']} clients, {run['case']}, {run['algorithm']} at {run['place']}"
@@ -173,8 +173,9 @@ def verdicts(runs: list[dict[str, Any]]) -> list[str]:
             said.append(f"{name}: DOES NOT RUN: {run['failed']}")
             continue
         fits = run["peak_mib"] <= GIB * 1024 or run["device"] == "cuda"
-        holds = fits and run["looking_over_round"] < 0.2
-        numbers = f"{run['seconds_round']} s a round, {run['looking_over_round']:.0%} looking, {run['peak_mib']} MiB"
+        evaluating = run["evaluating_over_round"]
+        holds = fits and evaluating < 0.2
+        numbers = f"{run['seconds_round']} s a round, {evaluating:.0%} evaluating, {run['peak_mib']} MiB"
         said.append(f"{name}: {numbers}: {'holds' if holds else 'DOES NOT HOLD'}")
     return said
 
@@ -248,7 +249,7 @@ def main() -> None:
                 run["device"] = options.device
                 if any(run.items() <= one.items() for one in runs):
                     continue
-                run |= apart(case, algorithm, place, part, clients, options.device)
+                run |= in_own_process(case, algorithm, place, part, clients, options.device)
                 runs.append(run)
                 print(run, flush=True)
                 if options.out:

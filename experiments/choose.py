@@ -51,10 +51,28 @@ lines = partial(regressions, 40, sizes=(60, 80))
 groups = partial(gaussians, 40, sizes=(60, 80))
 PROBLEMS = (
     Problem("regressions, 10:90", 2, LINEAR, REGRESS, partial(lines, 2, "10:90")),
-    Problem("digits, labelings, linear mixtures", 2, mlp, DIGITS, partial(digits, 40, "relabel", 2)),
+    Problem(
+        "digits, labelings, linear mixtures",
+        2,
+        mlp,
+        DIGITS,
+        partial(digits, clients=40, distributions="relabel", clusters=2),
+    ),
     Problem("regressions, random mixtures", 3, LINEAR, REGRESS, partial(lines, 3, "random")),
-    Problem("digits, labelings, pure", 3, mlp, DIGITS, partial(digits, 40, "relabel", 3, 3, "pure")),
-    Problem("digits, rotations, pure", 4, mlp, DIGITS, partial(digits, 40, "rotate", 4, mixture="pure")),
+    Problem(
+        "digits, labelings, pure",
+        3,
+        mlp,
+        DIGITS,
+        partial(digits, clients=40, distributions="relabel", clusters=3, shift=3, mixture="pure"),
+    ),
+    Problem(
+        "digits, rotations, pure",
+        4,
+        mlp,
+        DIGITS,
+        partial(digits, clients=40, distributions="rotate", clusters=4, mixture="pure"),
+    ),
     Problem("regressions, pure", 4, LINEAR, REGRESS, partial(lines, 4, "pure")),
     Problem("regressions, pure", 5, LINEAR, REGRESS, partial(lines, 5, "pure")),
     Problem("Gaussian classes, pure", 5, SOFTMAX, CLASSIFY, partial(groups, 5, "pure")),

@@ -19,14 +19,14 @@ from coterie.algorithms.fedspd import EPOCHS
 from coterie.backends.simulation import simulate
 from coterie.bench.results import run_seeds
 from coterie.data import digits
+from coterie.data.federation import Federation
 from coterie.protocol.coordinator import Coordinator
 from coterie.runs.summary import center_scores, match
 
 WAYS = tuple(product(("parameters", "mixture"), (10, 0, "auto")))
 
 
-def simulated(seed: int) -> Coordinator:
-    data = digits(distributions="relabel", mixture="linear", clients=60, seed=seed)
+def simulated(data: Federation, seed: int) -> Coordinator:
     stages = Stage(WeCFL(2), 4, DIGITS).then(Stage(FedSPD(2), 15, DIGITS, Graph("erdos-renyi", degree=8)))
     simulation = simulate(mlp, data, stages, seed=seed)
     while not simulation.done:
@@ -39,8 +39,7 @@ def ended(simulation: Coordinator, predict: Any, epochs: Any) -> dict[str, Any]:
     algorithm = FedSPD(2, final_epochs=epochs, predict=predict)
     offer = algorithm.final_offer(simulation.state.for_everyone())
     cohort = simulation.clients.cohort.when(simulation.state.context)
-    scores = simulation.test_scores(algorithm.finish(cohort, offer))
-    assert scores is not None
+    scores = cohort.score(algorithm.finish(cohort, offer), cohort.held_out())
     assert scores.accuracy is not None
     found = {
         "predict": predict,
@@ -50,14 +49,14 @@ def ended(simulation: Coordinator, predict: Any, epochs: Any) -> dict[str, Any]:
     }
     if epochs == "auto":
         start = algorithm.personal(cohort, offer)
-        chosen = algorithm._chosen(cohort, start, algorithm._points(cohort, offer)).tolist()
+        chosen = algorithm._best_length(cohort, start, algorithm._points(cohort, offer)).tolist()
         found["clients_by_epochs"] = {str(n): chosen.count(i) for i, n in enumerate(EPOCHS)}
     return found
 
 
-def centers(simulation: Coordinator) -> list[float]:
+def centers(simulation: Coordinator, data: Federation) -> list[float]:
     """The accuracy of each labeling's own center."""
-    scores = center_scores(simulation, simulation.state.centers.mean(0))
+    scores = center_scores(simulation, data.description, simulation.state.centers.mean(0))
     pairs = match(torch.stack([s.loss for s in scores]))
     accuracy = torch.stack([s.accuracy for s in scores if s.accuracy is not None])
     return [float(accuracy[s, d]) for s, d in zip(*pairs, strict=True)]
@@ -77,8 +76,9 @@ def table(runs: list[dict[str, Any]]) -> list[str]:
 
 
 def played(seed: int) -> Iterator[dict[str, Any]]:
-    simulation = simulated(seed)
-    own = centers(simulation)
+    data = digits(distributions="relabel", mixture="linear", clients=60, seed=seed)
+    simulation = simulated(data, seed)
+    own = centers(simulation, data)
     for predict, epochs in WAYS:
         yield {"centers": own, **ended(simulation, predict, epochs)}
 

@@ -69,8 +69,8 @@ def mlp() -> nn.Module:
 
 def federation(kind: str, clusters: int, mixture: str, seed: int) -> Federation:
     if kind == "regressions":
-        apart = 166.0 if clusters == 2 else None
-        return regressions(clients=40, clusters=clusters, mixture=mixture, separation=apart, seed=seed)
+        separation = 166.0 if clusters == 2 else None
+        return regressions(clients=40, clusters=clusters, mixture=mixture, separation=separation, seed=seed)
     shift = 4 if clusters == 2 else 3
     more = {"shift": shift} if kind == "relabel" else {}
     return digits(seed, clients=60, distributions=kind, clusters=clusters, mixture=mixture, **more)
@@ -88,14 +88,14 @@ def play(task: Task) -> dict[str, Any]:
     while not run.done:
         run.step()
     result = run.evaluate()
-    scores = center_scores(run, result.centers)
+    scores = center_scores(run, data.description, result.centers)
     loss = torch.stack([one.loss for one in scores])
     own, theirs = match(loss)
     assert data.mixture is not None
-    shares, importance = data.mixture[:, theirs], result.importance[:, own].cpu().double()
-    top = shares.topk(2, dim=1).values
+    true, importance = data.mixture[:, theirs], result.importance[:, own].cpu().double()
+    top = true.topk(2, dim=1).values
     clear = top[:, 0] - top[:, 1] >= 0.2
-    right = (importance.argmax(1) == shares.argmax(1))[clear].double().mean()
+    right = (importance.argmax(1) == true.argmax(1))[clear].double().mean()
     measure = loss if scores[0].accuracy is None else torch.stack([s.accuracy for s in scores])  # type: ignore[misc]
     return {
         "problem": problem,
@@ -106,7 +106,7 @@ def play(task: Task) -> dict[str, Any]:
         "found": bool(right >= 0.9),
         "right": round(float(right), 4),
         "own_centers": [round(float(measure[o, t]), 4) for o, t in zip(own, theirs, strict=True)],
-        "importance_error": round(float((importance - shares).abs().mean()), 4),
+        "importance_error": round(float((importance - true).abs().mean()), 4),
         "rounds": run.progress.played,
         "seconds": round(time.perf_counter() - began, 2),
     }

@@ -25,9 +25,13 @@ from coterie.bench.results import run_seeds
 
 ROWS = ((100, 16), (100, 64), (300, 64), (300, 100), (300, 16))  # (d, k) of Table 1
 PAPER = {(100, 16): 100.00, (100, 64): 98.82, (300, 64): 99.27, (300, 100): 98.40, (300, 16): 100.00}
-M0, EACH, APART = 5, 50, 50.0  # devices of a group, points of a component on each, smallest distance in σ
-RESTARTS = 10
-NEEDED = {"one start": 98.0, "restarts": 99.5}
+M0, EACH, SEPARATION = (
+    5,
+    50,
+    50.0,
+)  # devices of a group, points of a component on each, smallest distance in σ
+N_INIT = 10
+NEEDED = {"one initialisation": 98.0, "ten initialisations": 99.5}
 NUMBER = 8  # bytes of a number
 
 Floats = npt.NDArray[np.float64]
@@ -37,7 +41,7 @@ def mixture(d: int, k: int, seed: int) -> tuple[list[Floats], npt.NDArray[np.int
     """The points of each device, and the component of each point."""
     chance = np.random.default_rng([seed, d, k])
     means = chance.normal(size=(k, d))
-    means *= APART / pdist(means).min()
+    means *= SEPARATION / pdist(means).min()
     groups = np.arange(k).reshape(round(k**0.5), -1)  # G_i
     components = [np.repeat(group, EACH) for group in groups for _ in range(M0)]
     return [means[c] + chance.normal(size=(len(c), d)) for c in components], np.concatenate(components)
@@ -69,12 +73,12 @@ def row(d: int, k: int, seed: int) -> dict[str, Any]:
     points, truth = mixture(d, k, seed)
     x, result = np.concatenate(points), {"d": d, "k": k}
     begun = time.perf_counter()
-    pooled = KMeans(k, n_init=RESTARTS, random_state=seed).fit(x)
+    pooled = KMeans(k, n_init=N_INIT, random_state=seed).fit(x)
     result["pooled"] = {
         "accuracy": accuracy(truth, pooled.labels_),
         "seconds": round(time.perf_counter() - begun, 2),
     }
-    for name, n_init in (("one start", 1), ("restarts", RESTARTS)):
+    for name, n_init in (("one initialisation", 1), ("ten initialisations", N_INIT)):
         begun = time.perf_counter()
         model = KFed(k, round(k**0.5), n_init=n_init, random_state=seed).fit(points)
         result[name] = {

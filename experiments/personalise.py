@@ -60,7 +60,7 @@ def accuracy(found: Any, data: Federation) -> float:
 
 
 def oracle(data: Federation, each: int, seed: int) -> float:
-    """The recipe on inputs that say their rotation, which the model does not look at."""
+    """The recipe on inputs that say their rotation, which the model does not use."""
 
     def saying(points: Any) -> Any:
         turn = torch.repeat_interleave(torch.arange(4), len(points.x) // 4)

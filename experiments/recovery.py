@@ -3,7 +3,7 @@
     python experiments/recovery.py --seeds 1000 --out experiments/results/recovery.json
 
 Two regressions (D = 166, 100 clients, 25 rounds of SGD 0.02, batch 10, 2 epochs): MSE of the matched centers, whose
-floor is 1; a hard choice on 10:90 cannot do better than 0.01·D + 1 = 2.66. Four rotations of digits (every client
+least value is 1; a hard choice on 10:90 cannot do better than 0.01·D + 1 = 2.66. Four rotations of digits (every client
 pure, MLP 64-32-10, 100 clients of 50 points, 30 rounds): the adjusted Rand index of the clients' clusters.
 """
 
@@ -74,11 +74,11 @@ def play(case: str, seed: int) -> dict[str, Any]:
     while not run.done:
         run.step()
     result = run.evaluate()
-    centers = summarise(run, result)["centers"]
+    centers = summarise(run, data.description, result)["centers"]
     measure = "accuracy" if "accuracy" in centers else "loss"
     own = [centers[measure][c][d] for d, c in enumerate(centers["center_of_distribution"])]
     if mixture == "rotate":
-        number = found_ari(run, result)
+        number = found_ari(data.description, result)
         assert number is not None
     else:
         number = max(own) if "under" in CASES[case][3] else sum(own) / len(own)

@@ -44,7 +44,7 @@ def played(
     simulation = simulate(build, data, stages, seed=seed)
     while not simulation.done:
         simulation.step()
-    return simulation, summarise(simulation, simulation.finish())
+    return simulation, summarise(simulation, data.description, simulation.finish())
 
 
 def own(summary: dict[str, Any], what: str) -> list[float]:
@@ -73,7 +73,8 @@ def fedspd_graph(seed: int) -> list[dict[str, Any]]:
     stage = Stage(FedSPD(2), 50, SGD, Graph("erdos-renyi", probability=0.06))
     simulation, summary = played(linear, data, Stages((stage,)), seed)
     centers = simulation.state.centers  # (client, cluster, width)
-    each = [torch.stack([s.loss for s in center_scores(simulation, centers[i])]) for i in range(len(centers))]
+    scored = [center_scores(simulation, data.description, centers[i]) for i in range(len(centers))]
+    each = [torch.stack([s.loss for s in scores]) for scores in scored]
     clusters, distributions = match(torch.stack(each).mean(0))
     of_clients = torch.stack(each)[:, clusters, distributions].mean(0)
     error = summary["centers"]["importance_error"]

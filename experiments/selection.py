@@ -74,7 +74,7 @@ def play(how: Participation, data: Federation, seed: int) -> dict[str, Any]:
             scores = run.clients.cohort.score(Personal.single(run.state.centers[0]), everything)
             assert scores.accuracy is not None
             found["accuracy"][str(t)] = round(float(scores.accuracy), 4)
-    own = run.test_scores(run.finish().personal)
+    own = run.finish().scores
     assert own is not None
     assert own.accuracy is not None
     found["std_over_clients"] = round(float(own.accuracy.std()), 4)

@@ -169,7 +169,7 @@ def test_mistakes_in_python_are_one_sentence(wrong: dict, message: str) -> None:
         (lambda: coterie.Graph(degree=True), "degree is True; allowed is a number"),
     ],
 )
-def test_settings_are_looked_at_when_they_are_made(make, message: str) -> None:
+def test_settings_are_checked_when_they_are_made(make, message: str) -> None:
     with pytest.raises(coterie.CoterieError, match=message):
         make()
 
@@ -225,7 +225,7 @@ def test_a_diverged_run_ends_and_says_so(tmp_path: Path, caplog: pytest.LogCaptu
     assert "Infinity" not in (tmp_path / "r" / "rounds.jsonl").read_text()
 
 
-def test_what_a_diverged_client_tells_is_not_heard() -> None:
+def test_what_a_diverged_client_sends_is_left_out() -> None:
     """One client's inputs are so large that its row overflows; the others' center stays finite."""
     g = torch.Generator().manual_seed(0)
     data = {n: (torch.randn(20, 3, generator=g), torch.randn(20, generator=g)) for n in "abcd"}

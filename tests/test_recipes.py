@@ -1,4 +1,4 @@
-"""k-FED, then FedAvg for each cluster: on two lines that lie apart."""
+"""k-FED, then FedAvg for each cluster: on two lines far from each other."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ Colors = tuple[str, str]  # of a box: inside and edge
 WIDTH, MARGIN = 900, 8
 INK, GREY, RULE = "#1f2a36", "#56636f", "#8fa0b0"
 PLAIN: Colors = ("#ffffff", RULE)
-# after Okabe and Ito: colour-blind readers can tell them apart
+# after Okabe and Ito: colour-blind readers can distinguish them
 BLUE: Colors = ("#e4f0f8", "#0072b2")
 ORANGE: Colors = ("#fdf1e0", "#b96a00")
 GREEN: Colors = ("#def3ec", "#00795a")

@@ -59,7 +59,7 @@ def write_json(path: Path, value: Any, indent: int | None = 1) -> None:
 
 
 def finite(value: Any) -> Any:
-    """The same where what is not finite is None: JSON has no words for nan and infinity."""
+    """The same with None for numbers that are not finite, as JSON has no nan and no infinity."""
     if isinstance(value, dict):
         return {key: finite(one) for key, one in value.items()}
     if isinstance(value, list | tuple):

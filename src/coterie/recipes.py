@@ -74,7 +74,7 @@ def kfed_personalise(
     With n_local_clusters = 1 clients are clustered; with more, points are: a client with points of two clusters trains
     both models, each on its own points, and a new point uses the model of its nearest mean. `settings` are those of
     `coterie.run`: rounds, training, participation and so on; with `out`, a folder below it for each cluster.
-    Choice: inputs are clustered as they are, flattened; `n_init` starts at a client, where the paper has one.
+    Choice: inputs are clustered as they are, flattened; `n_init` initialisations at a client, where the paper has one.
     """
     federation = data if isinstance(data, Federation) else from_arrays(data)
     clustering = KFed(n_clusters, n_local_clusters, n_init=n_init, random_state=seed)

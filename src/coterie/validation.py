@@ -15,7 +15,7 @@ from coterie.errors import SettingError
 
 
 class Checked:
-    """A dataclass whose fields are looked at when it is made."""
+    """A dataclass whose fields are checked when it is made."""
 
     def __post_init__(self) -> None:
         hints = get_type_hints(type(self))

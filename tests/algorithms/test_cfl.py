@@ -73,8 +73,8 @@ def test_cfl_goes_on_after_a_checkpoint_with_more_clusters() -> None:
     assert torch.equal(again.finish().personal.rows, straight.finish().personal.rows)
 
 
-def test_cfl_maps_letters_back_to_clients() -> None:
-    """Clients 5, 2, 9 and 7 are heard, in this order; 2 and 7 are opposed to 5 and 9, and leave with their own ids."""
+def test_cfl_maps_messages_back_to_clients() -> None:
+    """Clients 5, 2, 9 and 7 send, in this order; 2 and 7 are opposed to 5 and 9, and leave with their own ids."""
     received = Received.by_server(
         messages([5, 2, 9, 7], update=[[2.0], [-2.0], [2.0], [-2.0]], size=[1, 1, 1, 1])
     )
@@ -84,7 +84,7 @@ def test_cfl_maps_letters_back_to_clients() -> None:
     assert leaves in (
         [2, 7],
         [5, 9],
-    )  # whoever leaves, the others keep the name, and so do all that were not heard
+    )  # whoever leaves, the others keep the name, and so do all that sent nothing
     assert sorted(after.centers[0, :, 0].tolist()) == [-2.0, 2.0]  # each half took its own mean update
     again = cfl.combine(after, received)
     assert torch.equal(again.member, after.member)  # a cluster that agrees does not split

@@ -58,7 +58,7 @@ def test_fedsoft_over_a_graph_weighs_by_importance_and_size() -> None:
     torch.testing.assert_close(after, torch.tensor(expected, dtype=F64))
 
 
-def test_fedsoft_reports_shares_and_smooths_them() -> None:
+def test_fedsoft_reports_importance_and_smooths_it() -> None:
     """Centers w = 0 and w = 2 on points (1, y): y = 2 is the second's; y = 0 the first's."""
     cohort = one_number_cohort(([1, 1, 1, 1], [0, 2, 2, 2]), ([1], [2]))
     offer = messages([0, 1], centers=[[[0.0], [2.0]]] * 2)
@@ -73,8 +73,8 @@ def test_fedsoft_solves_its_proximal_problem() -> None:
     """min (w − 3)² + λ/2·Σ u_s (w − c_s)², by hand: w = (2·3 + λ·Σ u·c) / (2 + λ·Σ u)."""
     exact = Training(learning_rate=0.2, batch_size=None, epochs=400)
     cohort = one_number_cohort(([1], [3]), training=exact)
-    share, centers, pull = [0.25, 0.9], [0.0, 10.0], 0.7
-    offer = messages([0], centers=[[[c] for c in centers]], importance=[share])
+    importance, centers, pull = [0.25, 0.9], [0.0, 10.0], 0.7
+    offer = messages([0], centers=[[[c] for c in centers]], importance=[importance])
     row = float(FedSoft(2, pull=pull).train(cohort, offer)["row"])
     by_hand = (2 * 3 + pull * (0.9 * 10)) / (2 + pull * (0.25 + 0.9))
     assert row == pytest.approx(by_hand, abs=1e-10)
@@ -102,7 +102,7 @@ def test_fedsoft_draws_by_importance_and_size() -> None:
     torch.testing.assert_close(counts / counts.sum(0), weight / weight.sum(0), rtol=0, atol=0.03)
 
 
-def test_fedsoft_hears_all_it_drew_among_a_fraction() -> None:
+def test_fedsoft_receives_all_it_drew_among_a_fraction() -> None:
     data = regressions(clients=100, sizes=(10, 20), seed=1)
     stage = Stage(FedSoft(2, draws=60), 6, TRAINING, participation=Participation(fraction=0.1))
     run = simulation(Stages((stage,)), data, seed=0)
@@ -112,7 +112,7 @@ def test_fedsoft_hears_all_it_drew_among_a_fraction() -> None:
 
 def test_traffic_of_fedsoft_by_hand() -> None:
     """10 clients, 2 centers of 10 float64 (160 bytes). Round 0 asks all: down 10·160, up 10·(2·8 + 8). Each round
-    the drawn are offered centers and shares (176 bytes) and tell row, share and size (80 + 16 + 8)."""
+    the drawn are offered centers and importance (176 bytes) and send row, importance and size (80 + 16 + 8)."""
     run = trained(FedSoft(2, draws=10, replacement=False), rounds=2)
     assert run.traffic.down == 10 * 160 + 2 * 10 * 176
     assert run.traffic.up == 10 * 24 + 2 * 10 * 104

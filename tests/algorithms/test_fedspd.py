@@ -18,18 +18,18 @@ def test_fedspd_with_one_cluster_on_the_complete_graph_is_fedavg() -> None:
 
 
 def test_fedspd_changes_only_the_cluster_it_drew() -> None:
-    """A path 0 - 1 - 2 that drew 0, 0, 1: 0 and 1 average their rows; 2 hears no other of its own."""
+    """A path 0 - 1 - 2 that drew 0, 0, 1: 0 and 1 average their rows; 2 receives from no other of its own."""
     sent = messages([0, 1, 2], row=[[2.0], [4.0], [8.0]], drew=[0, 0, 1])
     edges = torch.tensor([[0, 0, 1, 1, 1, 2, 2], [0, 1, 0, 1, 2, 1, 2]])
     received = Received.by_peers(sent, 3, edges)
     after = FedSPD(2).combine(state([[[1.0], [-1.0]]] * 3, 3, at_server=False), received).centers[:, :, 0]
     assert after.tolist() == [[3.0, -1.0], [3.0, -1.0], [1.0, 8.0]]
-    # of the letters to others only 0 <-> 1 are needed (section 6.3)
+    # of the messages to others only 0 <-> 1 are needed (section 6.3)
     needed = FedSPD(2).needed(received)
     assert edges.T[needed].tolist() == [[0, 0], [0, 1], [1, 0], [1, 1], [2, 2]]
 
 
-def test_fedspd_away_listener_keeps_its_centers() -> None:
+def test_fedspd_absent_aggregator_keeps_its_centers() -> None:
     sent = messages([1], row=[[4.0]], drew=[0])
     received = Received.by_peers(sent, 2, torch.tensor([[1], [1]]))
     after = FedSPD(2).combine(state([[[1.0], [-1.0]]] * 2, 2, at_server=False), received).centers[:, :, 0]
@@ -37,7 +37,7 @@ def test_fedspd_away_listener_keeps_its_centers() -> None:
 
 
 def test_fedspd_aligns_by_the_greatest_cosine() -> None:
-    """The speaker calls by 0 what the listener calls by 1; aligned, it goes where it belongs."""
+    """The sender calls by 0 what the aggregator calls by 1; aligned, it goes where it belongs."""
     sent = messages([0, 1], row=[[1.0, 0.1], [0.0, 2.0]], drew=[0, 0])
     edges = torch.tensor([[0, 0], [0, 1]])
     start = state([[[1.0, 0.0], [0.0, 1.0]]] * 2, 2, at_server=False)

@@ -23,7 +23,7 @@ def offered(cohort: Cohort, *centers: float) -> Any:
 
 
 def test_the_mixture_of_predictions_is_not_that_of_parameters() -> None:
-    """Centers 0 and 4 with shares 1/4 and 3/4: both centers are kept, and weighted so."""
+    """Centers 0 and 4 with importance 1/4 and 3/4: both centers are kept, and weighted so."""
     cohort = one_number_cohort(([1, 1, 1, 1], [0, 4, 4, 4]), training=STEP)
     found = FedSPD(2, predict="mixture").personal(cohort, offered(cohort, 0, 4))
     assert found.rows.tolist() == [[[0.0], [4.0]]]

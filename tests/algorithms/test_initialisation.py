@@ -17,14 +17,14 @@ GRAPH = Graph("erdos-renyi", degree=4.0)
 
 
 @pytest.mark.parametrize("topology", [Server(), GRAPH], ids=["server", "graph"])
-@pytest.mark.parametrize("start", INITIALISATIONS)
-def test_every_start_apart_as_together(start: str, topology: Server | Graph) -> None:
+@pytest.mark.parametrize("init", INITIALISATIONS)
+def test_every_initialisation_apart_as_together(init: str, topology: Server | Graph) -> None:
     stage = Stage(FedEM(2), 9, TRAINING, topology, Participation(absent=0.1))
-    if start == "several" and not topology.is_server:
+    if init == "several" and not topology.is_server:
         with pytest.raises(CoterieError, match="init is 'several', but over a graph nobody can compare them"):
-            initialised(stage, start)
+            initialised(stage, init)
         return
-    plan = initialised(stage, start)
+    plan = initialised(stage, init)
     together = finish(simulation(plan, larger_clients()))
     assert together.progress.planned <= 9
     alone, traffic = apart(linear, larger_clients(), plan, seed=3)
@@ -34,20 +34,20 @@ def test_every_start_apart_as_together(start: str, topology: Server | Graph) -> 
 
 
 @pytest.mark.parametrize("rounds", [2, 3, 4, 7, 11, 30])
-def test_a_start_takes_no_more_than_half_of_the_rounds(rounds: int) -> None:
-    for start in INITIALISATIONS:
-        plan = initialised(Stage(FedSoft(2), rounds), start)
+def test_an_initialisation_takes_no_more_than_half_of_the_rounds(rounds: int) -> None:
+    for init in INITIALISATIONS:
+        plan = initialised(Stage(FedSoft(2), rounds), init)
         assert sum(stage.rounds * stage.n_init for stage in plan) == rounds
         assert plan[-1].rounds >= rounds / 2
         assert plan[-1].algorithm == FedSoft(2)
 
 
-def test_no_start_is_made_for_one_cluster_or_one_round() -> None:
+def test_no_initialisation_is_made_for_one_cluster_or_one_round() -> None:
     for stage in (Stage(FedSPD(1), 30), Stage(FedSPD(2), 1), Stage(FedSPD(2), 0)):
         assert initialised(stage, "clients") == (stage,)
 
 
-def test_a_function_of_ones_own_is_a_start() -> None:
+def test_a_function_of_ones_own_is_an_initialisation() -> None:
     def twice(stage: Stage) -> Stages:
         return replace(stage, rounds=1).then(stage)
 
@@ -55,22 +55,22 @@ def test_a_function_of_ones_own_is_a_start() -> None:
     assert run.summary["rounds"] == 3
 
 
-def test_an_unknown_start_is_refused() -> None:
+def test_an_unknown_initialisation_is_refused() -> None:
     with pytest.raises(CoterieError, match=r"init is 'lucky'; allowed is one of random, several"):
         coterie.run(linear, larger_clients(), IFCA(2), init="lucky")
     with pytest.raises(CoterieError, match=r"init is given beside stages"):
         coterie.run(linear, larger_clients(), Stage(IFCA(2), 2), init="soft")
 
 
-def test_every_docstring_states_the_start_that_is_taken() -> None:
+def test_every_docstring_states_the_initialisation_that_is_taken() -> None:
     for kind in coterie.ALGORITHMS.values():
         if "n_clusters" in kind.__dataclass_fields__ and not kind.title().endswith("+"):
             said = next(line for line in (kind.__doc__ or "").splitlines() if "Initialisation:" in line)
-            for start in {kind.init_at_server, *(() if kind.needs_server else (kind.init_over_graph,))}:
-                assert f"`{start}`" in said or kind.title() == "OneShot", kind.title()
+            for init in {kind.init_at_server, *(() if kind.needs_server else (kind.init_over_graph,))}:
+                assert f"`{init}`" in said or kind.title() == "OneShot", kind.title()
 
 
-def test_a_lone_algorithm_takes_its_own_start_and_the_papers_is_selectable() -> None:
+def test_a_lone_algorithm_takes_its_own_initialisation_and_the_papers_is_selectable() -> None:
     own = initialised(Stage(FedSPD(2), 30, topology=GRAPH))
     assert [stage.algorithm.title() for stage in own] == ["FedSoft", "FedSPD"]
     assert all(stage.topology == GRAPH for stage in own)  # so with no server at all
@@ -78,7 +78,7 @@ def test_a_lone_algorithm_takes_its_own_start_and_the_papers_is_selectable() -> 
     assert initialised(Stage(FedSPD(2), 30), "random") == (Stage(FedSPD(2), 30),)
 
 
-def test_starts_that_an_algorithm_cannot_have_are_refused() -> None:
+def test_initialisations_that_an_algorithm_cannot_have_are_refused() -> None:
     with pytest.raises(
         CoterieError, match="init needs centers, but WeCFL begins at one model; allowed is random"
     ):
@@ -92,7 +92,7 @@ def test_starts_that_an_algorithm_cannot_have_are_refused() -> None:
     assert [stage.until for stage in initialised(private, "clients")] == ["rounds", "rounds"]
 
 
-def test_a_start_that_clusters_clients_invites_them_all() -> None:
+def test_an_initialisation_that_clusters_clients_invites_them_all() -> None:
     few = Participation(0.2, select="loss", candidates=5)
     first, rest = initialised(Stage(IFCA(2), 9, participation=few), "clients")
     assert first.participation == Participation()

@@ -27,7 +27,7 @@ def test_one_shot_finds_clusters_once_and_takes_in_those_who_come_later() -> Non
     assert torch.equal(found, whole) or torch.equal(found, 1 - whole)
 
 
-def test_one_shot_warns_where_fewer_clients_are_heard_than_there_are_clusters(
+def test_one_shot_warns_where_fewer_clients_send_than_there_are_clusters(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     few = Participation(fraction=0.15)  # 2 of 12

@@ -21,7 +21,7 @@ def test_the_runs_of_fedavg_plus_do_not_touch() -> None:
 
 
 def test_the_runs_of_fedavg_plus_shuffle_by_themselves() -> None:
-    """From the same start two runs come out different, for their batches do."""
+    """From the same initialisation two runs come out different, for their batches do."""
     cohort = one_number_cohort(
         ([1.0] * 30, list(range(30))), training=Training(learning_rate=0.05, batch_size=4)
     )

@@ -79,8 +79,8 @@ def test_wecfl_takes_one_step_without_a_restart() -> None:
     assert clustered(rows, WeCFL(2, restart=True), member) == [0, 0, 1, 1]
 
 
-def test_wecfl_does_not_make_two_clusters_of_one_that_is_heard() -> None:
-    """Only clients of cluster 1 are heard: all of them stay there, and center 0 stays where it is."""
+def test_wecfl_does_not_make_two_clusters_of_one_that_is_received() -> None:
+    """Only messages of clients of cluster 1 arrive: all of them stay there, and center 0 stays where it is."""
     wecfl = WeCFL(2)
     start = wecfl.begin(state([[[0.0], [9.0]]], 8))
     everyone = torch.ones(8, dtype=torch.bool)
@@ -92,7 +92,7 @@ def test_wecfl_does_not_make_two_clusters_of_one_that_is_heard() -> None:
 
 
 @pytest.mark.parametrize("kind", [WeCFL, FeSEM])
-def test_who_is_heard_first_changes_no_cluster(kind: type[WeCFL]) -> None:
+def test_whose_message_comes_first_changes_no_cluster(kind: type[WeCFL]) -> None:
     """Rows without clear clusters, where k-means goes by the order that it sees them in."""
     rows = torch.rand(40, 2, generator=torch.Generator().manual_seed(0), dtype=F64)
     found = []

@@ -53,7 +53,7 @@ def plays() -> dict[str, Stages]:
     last = stage("FedSPD", 2, topology=graph)
     return {
         **{name: Stages((one,)) for name, one in some.items()},
-        "IFCA in three tries": stage("IFCA", 2, n_init=3).then(stage("IFCA", 2)),
+        "IFCA in three attempts": stage("IFCA", 2, n_init=3).then(stage("IFCA", 2)),
         "WeCFL until separated": stage("WeCFL", 8, training=fast, until="separated").then(last),
     }
 
@@ -89,14 +89,14 @@ def play(plan: Stages, counted: Counted | None = None) -> tuple[dict[str, Tensor
         if counted is not None and run.progress.played == 1:
             numbers = {"fetched": counted.fetched - before.fetched, "added": counted.added - before.added}
         if len(sent):
-            tensors |= {f"meter.{n}": t for n, t in monitor.each_round(sent)[1].items()}
+            tensors |= {f"metric.{n}": t for n, t in monitor.each_round(sent)[1].items()}
     found, columns = monitor.each_round(sent)
     now = run.evaluate()
     scores = now.scores
     assert scores is not None
     tensors |= {f"test.{n}": t for n, t in scores.named().items()}
     more, _ = monitor.evaluated(sent, now)
-    tensors |= {f"meter.{n}": t for n, t in columns.items()}
+    tensors |= {f"metric.{n}": t for n, t in columns.items()}
     tensors |= {f"saved.{n}": t.clone() for n, t in run.save()[0].items()}
     result = run.finish()
     tensors |= {"centers": result.centers, "importance": result.importance}

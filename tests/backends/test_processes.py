@@ -68,7 +68,7 @@ def every(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _as_one(name: str, plan: Any, folder: Path) -> None:
-    """Tensors and numbers, to 1e-8: results, scores, meters, what is saved, bytes."""
+    """Tensors and numbers, to 1e-8: results, scores, metrics, what is saved, bytes."""
     tensors, said = play(plan)
     theirs, sent = (
         load_file(folder / f"{name}.safetensors"),

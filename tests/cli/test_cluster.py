@@ -31,7 +31,7 @@ def _cluster(*arguments: object) -> int:
 
 
 @pytest.mark.parametrize(
-    "asked", [("--clusters", 6, "--local-clusters", 2, "--restarts", 3), ("--clusters", 6)]
+    "asked", [("--clusters", 6, "--local-clusters", 2, "--n-init", 3), ("--clusters", 6)]
 )
 def test_the_command(folder: Path, asked: tuple[object, ...], capsys: pytest.CaptureFixture[str]) -> None:
     out = folder.parent / "new" / "labels.parquet"
@@ -73,7 +73,7 @@ def test_the_command_writes_csv_and_the_same_again(folder: Path) -> None:
             "--clusters is 'x'; allowed is a whole number from 1, or auto",
         ),
         (("in", "--out", "l.csv", "--local-clusters", "0"), "--local-clusters is '0'"),
-        (("in", "--out", "l.csv", "--restarts", "0"), "--restarts is 0"),
+        (("in", "--out", "l.csv", "--n-init", "0"), "--n-init is 0"),
         (("in", "--out", "l.csv", "--seed", "-1"), "--seed is -1"),
         (("in", "--out", "l.csv", "--clusters", "7", "--local-clusters", "2"), "have 6 local means in all"),
         (("twice", "--out", "l.csv"), "two files named a"),

@@ -72,7 +72,7 @@ def test_data_get_of_a_damaged_package(tmp_path: Path, npm: Path, capsys: pytest
         "data --data-dir FOLDER show FILE",
     ],
 )
-def test_data_is_looked_for_where_it_is_told(tmp_path: Path, words: str):
+def test_data_is_looked_for_in_the_folder_given(tmp_path: Path, words: str):
     file = str(tmp_path / "none.toml")
     assert main([{"FILE": file, "FOLDER": str(tmp_path)}.get(word, word) for word in words.split()]) == 2
     assert data_folder() == tmp_path

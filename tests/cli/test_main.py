@@ -186,7 +186,9 @@ def test_comparing_gives_mean_and_deviation_over_seeds(capsys: pytest.CaptureFix
     assert [_line(text, label)[-1] for label in LABELS] == ["2", "2", "2"]
 
 
-def test_runs_that_differ_in_more_than_the_seed_are_told_apart(capsys: pytest.CaptureFixture[str]) -> None:
+def test_runs_that_differ_in_more_than_the_seed_get_different_names(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     _printed(capsys, "run", "one.toml", "--out", "all/a")
     _printed(capsys, "run", "one.toml", "--out", "all/b", "--set", "algorithm.pull=0.5")
     _printed(capsys, "run", "one.toml", "--out", "all/c", "--set", "name=third")

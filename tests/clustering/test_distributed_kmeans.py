@@ -9,7 +9,7 @@ import pytest
 from sklearn.cluster import KMeans
 
 from coterie import CoterieError
-from coterie.clustering.distributed_kmeans import distributed_kmeans, tell
+from coterie.clustering.distributed_kmeans import distributed_kmeans, local_sums
 from coterie.clustering.local import lloyd
 from tests.builders import column
 
@@ -20,7 +20,7 @@ def devices(seed: int = 0) -> list[Any]:
 
 
 def test_two_rounds_by_hand() -> None:
-    found = distributed_kmeans([column(0, 6), column(10, 5)], 2, start=column(0, 10))
+    found = distributed_kmeans([column(0, 6), column(10, 5)], 2, init=column(0, 10))
     # 0 and 5 (a tie goes to the first) to 0; 6 and 10 to 10: then 2.5 and 8; then nothing moves
     assert found.costs == [25 + 16, 2 * 2.5**2 + 2 * 2**2]
     assert found.centers.ravel().tolist() == [2.5, 8]
@@ -28,19 +28,19 @@ def test_two_rounds_by_hand() -> None:
     assert found.bytes == [8 * 2 * (2 * 2 * 1 + 2 + 1)] * 2
 
 
-def test_what_a_device_tells() -> None:
-    sums, counts, cost = tell(column(1, 2, 9), column(0, 10, 50))
+def test_what_a_device_sends() -> None:
+    sums, counts, cost = local_sums(column(1, 2, 9), column(0, 10, 50))
     assert sums.ravel().tolist() == [3, 9, 0]
     assert counts.tolist() == [2, 1, 0]
     assert cost == 1 + 4 + 1
 
 
 def test_a_center_that_nobody_is_nearest_to_stays() -> None:
-    found = distributed_kmeans([column(1), column(3)], 2, start=column(0, 100))
+    found = distributed_kmeans([column(1), column(3)], 2, init=column(0, 100))
     assert found.centers.ravel().tolist() == [2, 100]
 
 
-def test_the_start_is_points_each_as_likely_and_is_counted() -> None:
+def test_the_initial_centers_are_points_each_as_likely_and_are_counted() -> None:
     points = [column(0, 1, 2), column(3)]
     drawn = [distributed_kmeans(points, 1, rounds=1, random_state=s) for s in range(600)]
     cost = {float(sum((np.arange(4) - c) ** 2)): c for c in (0, 1)}  # 0 and 3, 1 and 2 cost the same
@@ -51,16 +51,16 @@ def test_the_start_is_points_each_as_likely_and_is_counted() -> None:
 
 def test_it_is_lloyd_on_the_pooled_points() -> None:
     points = devices()
-    start = np.concatenate(points)[:4]
-    found = distributed_kmeans(points, 4, start=start)
-    labels, centers = lloyd(np.concatenate(points), start)
+    init = np.concatenate(points)[:4]
+    found = distributed_kmeans(points, 4, init=init)
+    labels, centers = lloyd(np.concatenate(points), init)
     assert found.centers == pytest.approx(centers)
     assert np.array_equal(np.concatenate(found.labels), labels)
-    pooled = KMeans(4, init=start, n_init=1, tol=0, algorithm="lloyd").fit(np.concatenate(points))
+    pooled = KMeans(4, init=init, n_init=1, tol=0, algorithm="lloyd").fit(np.concatenate(points))
     assert found.costs[-1] == pytest.approx(pooled.inertia_)
     assert found.costs == sorted(found.costs, reverse=True)
-    one = distributed_kmeans(points, 4, start=start, rounds=1)
-    assert one.centers == pytest.approx(lloyd(np.concatenate(points), start, 1)[1])
+    one = distributed_kmeans(points, 4, init=init, rounds=1)
+    assert one.centers == pytest.approx(lloyd(np.concatenate(points), init, 1)[1])
     assert len(one.costs) == len(one.bytes) == 1
 
 
@@ -79,7 +79,7 @@ def test_the_order_of_devices_does_not_matter() -> None:
         ({"n_clusters": 0}, "n_clusters is 0; allowed is a whole number from 1"),
         ({"n_clusters": 69}, "n_clusters is 69; allowed is at most 68, the number of points"),
         ({"rounds": 0}, "rounds is 0"),
-        ({"start": [[1.0]]}, r"start is 'of shape \(1, 1\)'; allowed is an array of shape \(2, 3\)"),
+        ({"init": [[1.0]]}, r"init is 'of shape \(1, 1\)'; allowed is an array of shape \(2, 3\)"),
         ({"X": [np.ones((2, 3)), np.ones((2, 2))]}, "the points of device 1, of shape"),
         ({"X": [np.full((4, 3), np.nan)]}, "the points of device 0"),
         ({"X": []}, "n_clusters is 2; allowed is at most 0"),

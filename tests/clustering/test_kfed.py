@@ -24,23 +24,23 @@ CANNOT_APPLY = {
 
 
 def test_farthest_first_and_one_lloyd_round() -> None:
-    told = [column(4), column(0, 10), column(100)]  # starts from 0 and 10, then 100; 4 is nearer to 0
-    found = combine(told, 3)
+    sent = [column(4), column(0, 10), column(100)]  # begins with 0 and 10, then 100; 4 is nearer to 0
+    found = combine(sent, 3)
     assert found.centers.tolist() == [[2], [10], [100]]
     assert [c.tolist() for c in found.clusters] == [[0], [0, 1], [2]]
 
 
 def test_more_lloyd_rounds() -> None:
-    told = [column(0, 10), column(4.9), column(6), column(6)]
-    assert combine(told, 2).centers.ravel() == pytest.approx([2.45, 22 / 3])
-    assert combine(told, 2, lloyd_rounds=2).centers.ravel() == pytest.approx([0, 26.9 / 4])
-    assert combine(told, 2, lloyd_rounds=None).centers.ravel() == pytest.approx([0, 26.9 / 4])
+    sent = [column(0, 10), column(4.9), column(6), column(6)]
+    assert combine(sent, 2).centers.ravel() == pytest.approx([2.45, 22 / 3])
+    assert combine(sent, 2, lloyd_rounds=2).centers.ravel() == pytest.approx([0, 26.9 / 4])
+    assert combine(sent, 2, lloyd_rounds=None).centers.ravel() == pytest.approx([0, 26.9 / 4])
 
 
 def test_sizes_weigh() -> None:
-    told, sizes = [column(0, 10), column(2)], [[1, 1], [3]]
-    assert combine(told, 2).centers.ravel().tolist() == [1, 10]
-    assert combine(told, 2, sizes=sizes).centers.ravel().tolist() == [1.5, 10]
+    sent, sizes = [column(0, 10), column(2)], [[1, 1], [3]]
+    assert combine(sent, 2).centers.ravel().tolist() == [1, 10]
+    assert combine(sent, 2, sizes=sizes).centers.ravel().tolist() == [1.5, 10]
 
 
 # what each step of Algorithm 1 is for
@@ -50,17 +50,17 @@ def test_the_projection_keeps_the_means_and_drops_the_rest() -> None:
     """Two means at right angles, and in four other directions every corner of a cube, as wide as they are apart.
 
     Uncentred, the two strongest directions are those of the means. Without the projection, or with one of centred
-    points, which needs one direction for the means and has one left for the cube, some starts split the cube.
+    points, which needs one direction for the means and has one left for the cube, some initialisations split the cube.
     """
     cube = np.array(list(itertools.product([-6.5, 6.5], repeat=4)))
     means = np.repeat([[10.0, 0.0], [0.0, 10.0]], len(cube), axis=0)
     x = np.hstack([means, np.concatenate([cube, cube])])
-    for start in range(50):
-        labels = local_clusters(x, 2, random_state=start).labels
+    for seed in range(50):
+        labels = local_clusters(x, 2, random_state=seed).labels
         assert adjusted_rand_score(means[:, 0], labels) == 1
 
 
-def test_the_filter_leaves_points_between_two_clusters_out_of_the_start() -> None:
+def test_the_filter_leaves_points_between_two_clusters_out_of_the_initialisation() -> None:
     """0 ± 2 and 10, and some at 5.5: nearer to 10 than to 0, but not than to 2, which may be the seed.
 
     Both ways to divide them are stable. Filtered, the means are those of the two clusters wherever the seeds are
@@ -68,15 +68,15 @@ def test_the_filter_leaves_points_between_two_clusters_out_of_the_start() -> Non
     """
     x = column(*[-2] * 5, *[2] * 5, *[5.5] * 3, *[10] * 10)
     right = 0
-    for start in range(100):
-        right += local_clusters(x, 2, random_state=start).means.min() == 0
+    for seed in range(100):
+        right += local_clusters(x, 2, random_state=seed).means.min() == 0
     assert right >= 90
 
 
 def test_local_steps_go_on_until_nothing_changes() -> None:
     x = np.random.default_rng(0).normal(size=(80, 3))
-    for start in range(5):
-        found = local_clusters(x, 6, random_state=start)
+    for seed in range(5):
+        found = local_clusters(x, 6, random_state=seed)
         assert np.array_equal(nearest(x, found.means), found.labels)
         for r, mean in enumerate(found.means):
             assert x[found.labels == r].mean(axis=0) == pytest.approx(mean)
@@ -109,11 +109,11 @@ def test_one_device_is_its_local_clustering() -> None:
 def test_a_device_alone_computes_what_it_computes_here() -> None:
     points, _ = devices()
     model = KFed(6, 2, n_init=3, random_state=7).fit(points)
-    apart = [local_clusters(x, 2, n_init=3, random_state=7) for x in points]
-    for here, there in zip(model.device_centers_, apart, strict=True):
+    alone = [local_clusters(x, 2, n_init=3, random_state=7) for x in points]
+    for here, there in zip(model.device_centers_, alone, strict=True):
         assert np.array_equal(here, there.means)
     assert np.array_equal(
-        model.cluster_centers_, combine([a.means for a in apart], 6, random_state=7).centers
+        model.cluster_centers_, combine([a.means for a in alone], 6, random_state=7).centers
     )
 
 
@@ -168,7 +168,7 @@ def test_one_number_for_each_device() -> None:
     assert adjusted_rand_score(np.concatenate([*truth, [0] * 9]), model.labels_) == 1
 
 
-def test_restarts_do_not_cost_more() -> None:
+def test_more_initialisations_do_not_cost_more() -> None:
     x = np.random.default_rng(0).normal(size=(60, 3))
 
     def cost(n_init: int) -> float:
@@ -212,7 +212,7 @@ def test_joining_changes_nothing_and_labels_rightly() -> None:
 
 
 def test_without_a_random_state_joining_repeats_the_draws_of_fit() -> None:
-    x = np.random.default_rng(0).normal(size=(50, 2))  # nothing to find, so that starts matter
+    x = np.random.default_rng(0).normal(size=(50, 2))  # nothing to find, so that the initialisation matters
     model = KFed(5, 5).fit([x, x + 1])
     assert np.array_equal(model.join(x).means, model.device_centers_[0])
 

@@ -23,7 +23,7 @@ def test_an_empty_filtered_set_takes_the_nearest() -> None:
     assert filtered_means(x, x, column(0, 10, 20)).tolist() == [[4], [6], [6]]
 
 
-def test_the_filter_looks_at_the_projection_and_the_means_do_not() -> None:
+def test_the_filter_uses_the_projection_and_the_means_do_not() -> None:
     x = np.array([[0, 5], [2, 7], [10, 1]], float)
     assert filtered_means(x, x[:, :1], column(0, 10)).tolist() == [[1, 6], [10, 1]]
 

@@ -68,7 +68,7 @@ class Impure(FedAvg):
         return {**sent, "row": sent["row"] + 0.01 * (sent["row"] - sent["row"].mean(0))}
 
 
-def test_an_algorithm_that_looks_at_other_clients_is_found() -> None:
+def test_an_algorithm_that_uses_other_clients_is_found() -> None:
     with pytest.raises(AssertionError, match="not close"):
         contract("server-apart-as-together", Impure)()
 

@@ -31,7 +31,7 @@ def images(n: int, seed: int = 0, side: int = 8) -> Tensor:
 
 
 def federation(**settings) -> Federation:
-    """Five clients of 3 to 9 images, which look into one store."""
+    """Five clients of 3 to 9 images, which refer to one store."""
     sizes = [3, 9, 5, 7, 4]
     g = torch.Generator().manual_seed(1)
     at = torch.randint(0, 12, (sum(sizes),), generator=g)
@@ -98,7 +98,7 @@ def test_augmentation_changes_training():
 
 
 def test_a_varied_image_is_a_crop_of_the_padded_one_or_its_mirror():
-    x = images(200, side=16)  # large enough that no two places look the same
+    x = images(200, side=16)  # large enough that no two places are the same
     varied = pixels(augment=True).vary(x[None], torch.tensor([5]))[0]
     padded = nn.functional.pad(x.to(F64), (MARGIN,) * 4, mode="reflect").to(torch.uint8)
     seen = set()

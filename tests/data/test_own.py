@@ -133,7 +133,7 @@ def test_the_task_is_guessed(y, task, n_outputs, labels):
     assert data.train.y.tolist() == labels
 
 
-def test_the_task_can_be_told():
+def test_the_task_can_be_given():
     x = np.zeros((3, 1))
     numbers = from_arrays([(x, [-1, 0, 7])], task="regression", test_fraction=0)
     assert (numbers.task, numbers.train.y.tolist()) == ("regression", [[-1.0], [0.0], [7.0]])

@@ -308,7 +308,7 @@ def test_dirichlet_divides_every_class_the_same_on_both_sides(alpha, clients, se
     ).all()  # one image rounded on each side
 
 
-def test_dirichlet_shares_have_the_moments_of_dirichlet():
+def test_dirichlet_shares_have_the_mean_and_variance_of_dirichlet():
     rng = np.random.default_rng(0)
     for divide in (True, False):
         share = dirichlet([torch.arange(5)], 4000 if divide else 5, 0.7, divide, rng)
@@ -629,11 +629,11 @@ def test_the_test_side_does_not_move_the_training_side():
         ({"distributions": "datasets"}, "'datasets'; allowed is that for several sources"),
         (
             {"angle": 30.0},
-            "angle is 30.0, which nothing looks at; allowed is angle beside distributions = 'rotate'",
+            "angle is 30.0, which has no effect; allowed is angle beside distributions = 'rotate'",
         ),
-        ({"shift": 3, "distributions": "rotate"}, "shift is 3, which nothing looks at"),
-        ({"clusters": 3}, "clusters is 3, which nothing looks at"),
-        ({"m0": 3}, "m0 is 3, which nothing looks at; allowed is m0 beside mixture = 'structured'"),
+        ({"shift": 3, "distributions": "rotate"}, "shift is 3, which has no effect"),
+        ({"clusters": 3}, "clusters is 3, which has no effect"),
+        ({"m0": 3}, "m0 is 3, which has no effect; allowed is m0 beside mixture = 'structured'"),
         ({"distributions": "rotate", "mixture": "structured"}, "per_client is None; allowed is how many"),
         (
             {"distributions": "rotate", "mixture": "structured", "per_client": 3},

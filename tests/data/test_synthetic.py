@@ -29,10 +29,10 @@ def same(a: Federation, b: Federation) -> bool:
             for name in ("x", "at", "y", "offset", "component")
         )
 
-    hidden = all(
+    distributions = all(
         torch.equal(t, u) for s, r in zip(pairs(a), pairs(b), strict=True) for t, u in zip(s, r, strict=True)
     )
-    return alike(a.train, b.train) and alike(a.test, b.test) and hidden
+    return alike(a.train, b.train) and alike(a.test, b.test) and distributions
 
 
 def pairs(data: Federation) -> list[tuple[torch.Tensor, torch.Tensor]]:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from coterie import Training
 from coterie.engine import batches
-from coterie.engine.batches import Schedule, batches_of, decks, draw
+from coterie.engine.batches import Schedule, batches_of, draw, epoch_plans
 
 COUNTS = torch.tensor([200, 60, 9, 2, 1])
 STEPS = Training(batch_size=4, epochs=None, steps=50)
@@ -23,7 +23,7 @@ def drawn(training: Training, some: slice, needs_two: bool = False, weighted: bo
     table = torch.arange(len(COUNTS))[:, None] * 1000 + places
     key, weight = torch.arange(len(COUNTS)) * 77, here.double()
     per_epoch = batches_of(COUNTS, 4, needs_two)
-    from_these = decks(training, 4, weight.dtype, *(t[some] for t in (per_epoch, table, here)))
+    from_these = epoch_plans(training, 4, weight.dtype, *(t[some] for t in (per_epoch, table, here)))
     return draw(training.shuffle, from_these, key[some], weight[some] if weighted else None)
 
 

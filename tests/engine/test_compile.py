@@ -61,13 +61,13 @@ def solved(
     build: Build,
     training: Training,
     compile: bool,
-    lanes: int = 3,
+    slots: int = 3,
     sizes: list[int] = SIZES,
     **more: Tensor,
 ) -> list[Tensor]:
     """Rows, losses and what the optimizer kept, of one problem a client."""
     model = FunctionalModel(
-        build, LOSSES["classification"], dtype=torch.float64, device=torch.device("cpu"), chunk=lanes
+        build, LOSSES["classification"], dtype=torch.float64, device=torch.device("cpu"), chunk=slots
     )
     data = points(sizes)
     model.probe(data.x[:4], data.y[:4])
@@ -143,7 +143,7 @@ def test_several_steps_in_one_recording(block: int, monkeypatch: pytest.MonkeyPa
 @pytest.mark.slow
 def test_clients_as_long_as_each_other_in_several_chunks() -> None:
     training, sizes = Training(learning_rate=0.1, batch_size=4, epochs=2), [9] * 7
-    together = solved(dense, training, False, lanes=7, sizes=sizes)
+    together = solved(dense, training, False, slots=7, sizes=sizes)
     for compile in (False, True):
         for a, b in zip(together, solved(dense, training, compile, sizes=sizes), strict=True):
             torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-11)
@@ -217,10 +217,10 @@ def compiler(compile: Compile = "auto", chunk: int | None = None, clients: int =
 def test_little_work_is_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[int] = []
 
-    def step(*_: object, lanes: int, most_operations: int, **__: object) -> object:
-        made.append(lanes)
+    def step(*_: object, slots: int, most_operations: int, **__: object) -> object:
+        made.append(slots)
         assert 200 < most_operations <= 4000
-        return SimpleNamespace(lanes=lanes)
+        return SimpleNamespace(slots=slots)
 
     monkeypatch.setattr("coterie.engine.compile.step.CompiledStep", step)
     training, y = Training(batch_size=10), torch.zeros(1, dtype=torch.long)
@@ -245,14 +245,14 @@ def test_on_a_device_without_figures_nothing_is_compiled() -> None:
     )
 
 
-def test_few_lanes_where_a_client_is_long() -> None:
+def test_few_slots_where_a_client_is_long() -> None:
     one = compiler(chunk=100)
     one.model.device = torch.device("cuda")  # nothing is computed there
     kind = {"training": Training(batch_size=10), "batch": 10, "most": 100, "known": {}, "pulled": False}
-    assert one._lanes(steps=[10] * 100, **kind) == 100
-    assert one._lanes(steps=[100_000] + [10] * 99, **kind) < 10
+    assert one._slots(steps=[10] * 100, **kind) == 100
+    assert one._slots(steps=[100_000] + [10] * 99, **kind) < 10
     one.model.device = torch.device("cpu")
-    assert [one._lanes(steps=[9] * n, **kind) for n in (100, 75, 5)] == [100, 80, 5]
+    assert [one._slots(steps=[9] * n, **kind) for n in (100, 75, 5)] == [100, 80, 5]
 
 
 def test_without_a_compiler_it_is_said_once(
@@ -289,23 +289,23 @@ def test_a_step_of_very_many_operations_is_not_compiled(
     assert "operations, too many to compile for the work ahead" in caplog.text
 
 
-def test_too_little_memory_for_all_lanes_takes_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_little_memory_for_all_slots_takes_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
     """What could not be finished is let go of before the next is tried."""
     tried: list[weakref.ref[object]] = []
 
     class Step:
-        def __init__(self, *_: object, lanes: int, **__: object):
+        def __init__(self, *_: object, slots: int, **__: object):
             assert not any(one() for one in tried)
             tried.append(weakref.ref(self))
-            self.lanes = lanes
-            if lanes > 30:
+            self.slots = slots
+            if slots > 30:
                 raise torch.cuda.OutOfMemoryError("no")
 
     monkeypatch.setattr("coterie.engine.compile.step.CompiledStep", Step)
     one = compiler(compile=True, chunk=100)
     step = one.step_for(Training(batch_size=10), one.store, torch.zeros(1), [50] * 100, 1, False, 1)
     assert step is not None
-    assert step.lanes == 25
+    assert step.slots == 25
 
 
 # what is known of points
@@ -325,7 +325,7 @@ def test_points_that_are_known_from_before_are_solved_as_new_ones(
     compiler = Compiler(model, compile, data.x, n, max(sizes))
     start = model.initial("start").expand(n, -1)
     weight = (torch.arange(len(data.at)) % 3 + 1.0).double()[:, None]
-    for seed, lanes, weights in (
+    for seed, per_client, weights in (
         (7, 1, None),
         (8, 1, None),
         (8, 1, weight),
@@ -334,12 +334,12 @@ def test_points_that_are_known_from_before_are_solved_as_new_ones(
         (9, 2, None),
     ):
         problems = Problems(
-            owner=torch.arange(n).repeat_interleave(lanes),
-            lane=torch.arange(lanes).repeat(n),
-            key=torch.arange(n * lanes) * 77 + seed,
-            start=start.repeat_interleave(lanes, 0),
+            owner=torch.arange(n).repeat_interleave(per_client),
+            column=torch.arange(per_client).repeat(n),
+            key=torch.arange(n * per_client) * 77 + seed,
+            start=start.repeat_interleave(per_client, 0),
             weight=weights,
-            lanes=lanes,
+            per_client=per_client,
             of_all=True,
         )
         known = solve(model, training, 0.1, data, problems, compiler)
@@ -366,9 +366,9 @@ def test_other_training_of_the_same_points_is_planned_anew() -> None:
 def test_other_problems_of_the_same_points_are_not_taken_for_those_before() -> None:
     model = FunctionalModel(dense, LOSSES["classification"], dtype=torch.float64, device=torch.device("cpu"))
     data, start = points([3, 6, 9]), model.initial("start").expand(3, -1)
-    lane, key = torch.zeros(3, dtype=torch.long), torch.arange(3)
+    column, key = torch.zeros(3, dtype=torch.long), torch.arange(3)
     for owner, of_all, steps in (([0, 1, 2], True, [1, 2, 3]), ([2, 1, 0], False, [3, 2, 1])):
-        problems = Problems(torch.tensor(owner), lane, key, start, of_all=of_all)
+        problems = Problems(torch.tensor(owner), column, key, start, of_all=of_all)
         assert solve(model, Training(batch_size=3), 0.1, data, problems).kept["step"].tolist() == steps
 
 

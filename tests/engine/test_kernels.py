@@ -27,7 +27,7 @@ for rows, columns, inner, left_turned, right_turned in SHAPES:
     add_products(to, a, b)
     torch.testing.assert_close(to, 1 + right, rtol=1e-4, atol=1e-3)
 assert _parts(3, 40, 60, 1600) == 3  # a long sum is cut, as was tried above
-assert _parts(1000, 40, 60, 1600) == 1  # but not where there are lanes enough
+assert _parts(1000, 40, 60, 1600) == 1  # but not where there are slots enough
 
 
 def work(a, b, c, d):

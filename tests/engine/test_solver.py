@@ -25,12 +25,12 @@ from tests.reference import Client, train
 class CharLSTM(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.letters = nn.Embedding(12, 5)
+        self.embedding = nn.Embedding(12, 5)
         self.memory = nn.LSTM(5, 7, batch_first=True)
         self.out = nn.Linear(7, 12)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.out(self.memory(self.letters(x))[0])
+        return self.out(self.memory(self.embedding(x))[0])
 
 
 def cnn(norm: bool) -> nn.Module:
@@ -171,7 +171,7 @@ def test_order_of_clients_does_not_matter(model: str) -> None:
 
 
 def test_one_problem_per_cluster() -> None:
-    """Each lane has its own start, points, weights, anchor and shuffles."""
+    """Each problem has its own start, points, weights, anchor and shuffles."""
     cohort = federated("mlp", [7, 20], SGD)
     start = torch.stack([starts(cohort), starts(cohort).flip(0)], 1)
     anchor, g = start.flip(1), torch.Generator().manual_seed(1)
@@ -191,23 +191,23 @@ def test_each_cluster_keeps_its_own_optimizer_state() -> None:
     training = Training(learning_rate=0.1, batch_size=None, momentum=0.9, keep_optimizer=True)
     cohort = cohort_of(lambda: nn.Linear(6, 4), [7, 9], training)
     start = starts(cohort)
-    first = cohort.solve(start, slot=torch.tensor([0, 1]))
-    other = cohort.solve(start, slot=torch.tensor([1, 0]))
+    first = cohort.solve(start, optimizer_slot=torch.tensor([0, 1]))
+    other = cohort.solve(start, optimizer_slot=torch.tensor([1, 0]))
     torch.testing.assert_close(
         other, first, rtol=0, atol=1e-12
     )  # full batches: a fresh slot does as the first did
-    again = cohort.solve(start, slot=torch.tensor([0, 0]))
+    again = cohort.solve(start, optimizer_slot=torch.tensor([0, 0]))
     assert not torch.allclose(again[0], first[0])
 
 
 def test_shuffles_differ_from_round_to_round_and_stage_to_stage() -> None:
     cohort = federated("mlp", [40], SGD)
     start = starts(cohort)
-    moments = [RoundContext(5), RoundContext(5, round=1), RoundContext(5, stage=1), RoundContext(6)]
-    rows = [cohort.when(context).solve(start) for context in moments]
+    contexts = [RoundContext(5), RoundContext(5, round=1), RoundContext(5, stage=1), RoundContext(6)]
+    rows = [cohort.when(context).solve(start) for context in contexts]
     assert all(not torch.equal(a, b) for i, a in enumerate(rows) for b in rows[:i])
     even = torch.full((1, 1000), 0.001)
-    draws = {int(cohort.when(context).draw(even)) for context in moments}
+    draws = {int(cohort.when(context).draw(even)) for context in contexts}
     assert len(draws) > 2
 
 
@@ -243,7 +243,7 @@ def test_losses_by_concatenation_equal_those_by_client(model: str) -> None:
 
 
 class Branching(nn.Module):
-    """What vmap cannot take: Python that looks at the numbers."""
+    """What vmap cannot take: Python that reads the numbers."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -194,7 +194,7 @@ def test_paths_are_those_beside_the_file(tmp_path: Path, monkeypatch: pytest.Mon
         assert prepared.simulation.model.build().in_features == 1
 
 
-def test_a_name_that_is_wrong_only_in_its_letters_is_understood() -> None:
+def test_a_name_that_is_wrong_only_in_its_capitals_is_understood() -> None:
     table = {**SMALL, "algorithm": {"name": "FEDavg"}, "model": {"name": "Linear"}}
     assert parse({**table, "topology": {"kind": "Complete"}}).model["name"] == "linear"
 

@@ -19,7 +19,7 @@ def written(**more: object) -> dict[str, object]:
     return {**table, **more}
 
 
-def test_a_start_is_named_in_toml_and_makes_stages() -> None:
+def test_an_initialisation_is_named_in_toml_and_makes_stages() -> None:
     experiment = parse(written(init="clients"))
     (method,) = experiment.methods
     assert method.label == "IFCA"
@@ -31,7 +31,7 @@ def test_a_start_is_named_in_toml_and_makes_stages() -> None:
     assert again.methods == experiment.methods
 
 
-def test_the_papers_own_start_stays_what_it_is_when_written_out() -> None:
+def test_the_papers_own_initialisation_stays_what_it_is_when_written_out() -> None:
     experiment = parse(written(init="random"))
     assert len(experiment.methods[0].stages) == 1
     again = parse(coterie.toml.read(experiment.resolved(), "resolved"), name="experiment")
@@ -51,7 +51,7 @@ def test_a_list_of_stages_is_played_as_it_is_written() -> None:
         parse({**table, "stage": [stage, {**stage, "init": "soft"}]})
 
 
-def test_tries_and_until_are_settings_of_a_stage() -> None:
+def test_n_init_and_until_are_settings_of_a_stage() -> None:
     experiment = parse(written(init="random", n_init=3, until="separated"))
     assert (experiment.methods[0].stages[0].n_init, experiment.methods[0].stages[0].until) == (3, "separated")
     with pytest.raises(CoterieError, match="until is 'soon'"):
@@ -64,7 +64,7 @@ def test_tries_and_until_are_settings_of_a_stage() -> None:
         parse(written(init="lucky"))
 
 
-def test_tries_and_until_of_the_file_are_those_of_its_methods_and_stages() -> None:
+def test_n_init_and_until_of_the_file_are_those_of_its_methods_and_stages() -> None:
     table = written(n_init=3, until="separated", init="random")
     lone = {"algorithm": table.pop("algorithm")}
     own = {**lone, "label": "own", "n_init": 2, "until": "rounds"}
@@ -74,7 +74,7 @@ def test_tries_and_until_of_the_file_are_those_of_its_methods_and_stages() -> No
     assert found == [[(3, "separated")], [(2, "rounds")], [(3, "separated"), (1, "separated")]]
 
 
-def test_tries_are_of_random_starts() -> None:
+def test_n_init_is_of_random_initialisations() -> None:
     with pytest.raises(
         CoterieError, match="n_init is 3; allowed is 1 where an initialisation finds the centers"
     ):

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.errors import CoterieError
-from coterie.model_selection.choice import Choice, compare
-from coterie.model_selection.tried import Tried
+from coterie.model_selection.choice import Choice, Tried, compare
 
 
 def _choice(losses: list[list[float]], gain: float = 0.05) -> Choice:

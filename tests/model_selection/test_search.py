@@ -18,8 +18,8 @@ from coterie.backends.simulation import simulate
 from coterie.data import from_arrays, regressions
 from coterie.data.federation import Federation
 from coterie.errors import CoterieError
+from coterie.model_selection.choice import Tried
 from coterie.model_selection.search import _scored, choose_clusters, hold_out
-from coterie.model_selection.tried import Tried
 from coterie.protocol.coordinator import Coordinator
 from coterie.protocol.evaluation import smoothed
 from coterie.protocol.stages import is_clustered
@@ -50,8 +50,8 @@ def _points(data: Federation, part: str) -> dict[str, list[float]]:
 
 def test_a_share_of_each_clients_own_training_points_is_held_out() -> None:
     data = _federation([1, 2, 4, 10, 40])
-    apart = hold_out(data, 0.25, seed=3)
-    kept, held = _points(apart, "train"), _points(apart, "test")
+    split = hold_out(data, 0.25, seed=3)
+    kept, held = _points(split, "train"), _points(split, "test")
     assert [len(each) for each in held.values()] == [
         0,
         1,
@@ -61,8 +61,8 @@ def test_a_share_of_each_clients_own_training_points_is_held_out() -> None:
     ]  # a half is rounded up; one point is kept
     for name, every in _points(data, "train").items():
         assert sorted(kept[name] + held[name]) == every  # no test point, none twice, none of others
-    assert apart.train.y.flatten().tolist() == [one for each in kept.values() for one in each]
-    assert apart.distributions is None
+    assert split.train.y.flatten().tolist() == [one for each in kept.values() for one in each]
+    assert split.distributions is None
 
 
 def test_who_else_takes_part_does_not_change_what_is_held_out() -> None:
@@ -74,8 +74,8 @@ def test_who_else_takes_part_does_not_change_what_is_held_out() -> None:
 
 
 def test_a_client_always_keeps_a_point_to_train_on() -> None:
-    apart = hold_out(_federation([1, 2, 10]), 0.99, 0)
-    assert apart.train.sizes.tolist() == [1, 1, 1]
+    split = hold_out(_federation([1, 2, 10]), 0.99, 0)
+    assert split.train.sizes.tolist() == [1, 1, 1]
 
 
 def test_nothing_to_hold_out_is_refused() -> None:
@@ -122,15 +122,15 @@ def test_what_has_one_cluster_per_client_is_scored_by_its_loss() -> None:
 def test_what_has_one_cluster_per_point_is_scored_by_its_likelihood() -> None:
     simulation = _played(_lines(2, "10:90"), Stage(WeCFL(2), 2, TRAINING), Stage(FedEM(2), 2, TRAINING))
     found = simulation.ask_everyone("likelihood").held_out
-    share = smoothed(simulation.evaluate().importance, simulation.clients.cohort.sizes)
+    importance = smoothed(simulation.evaluate().importance, simulation.clients.cohort.sizes)
     for client in range(len(simulation)):
         errors = [_errors(simulation, center, client) for center in simulation.state.centers[0]]
-        likely = sum(u * torch.exp(-e.double()) for u, e in zip(share[client], errors, strict=True))
+        likely = sum(u * torch.exp(-e.double()) for u, e in zip(importance[client], errors, strict=True))
         assert found[client].item() == pytest.approx(-torch.log(likely).mean().item(), rel=1e-4)
 
 
 @pytest.mark.parametrize("wild", [1e30, math.nan])
-def test_a_loss_that_is_not_finite_is_told_as_infinite(wild: float) -> None:
+def test_a_loss_that_is_not_finite_is_sent_as_infinite(wild: float) -> None:
     """Were it only very large, one such client would be taken for chance."""
     data = _lines(2)
     simulation = _played(data, Stage(WeCFL(2), 1, TRAINING))
@@ -138,12 +138,12 @@ def test_a_loss_that_is_not_finite_is_told_as_infinite(wild: float) -> None:
     assert _scored(simulation, hold_out(data, 0.25, 0)).losses[0] == math.inf
 
 
-def test_shares_are_smoothed_by_one_point() -> None:
-    share = torch.tensor([[1.0, 0.0], [0.5, 0.5]])
-    assert smoothed(share, torch.tensor([3, 4])).tolist() == [[3.5 / 4, 0.5 / 4], [0.5, 0.5]]
+def test_importance_is_smoothed_by_one_point() -> None:
+    importance = torch.tensor([[1.0, 0.0], [0.5, 0.5]])
+    assert smoothed(importance, torch.tensor([3, 4])).tolist() == [[3.5 / 4, 0.5 / 4], [0.5, 0.5]]
 
 
-def test_what_is_told_is_counted() -> None:
+def test_what_is_sent_is_counted() -> None:
     data, stage = _lines(2), Stage(WeCFL(1), 2, TRAINING)
     choice = choose_clusters(linear, data, stage, choosing=Choosing(most=2, n_init=1))
     simulation = _played(data, Stage(WeCFL(2), 2, TRAINING))
@@ -173,7 +173,7 @@ def test_order_of_clients_and_test_points_change_nothing() -> None:
         assert two.excess_error == pytest.approx(one.excess_error, rel=1e-6, abs=1e-12)
 
 
-def test_more_starts_never_have_a_higher_held_out_loss() -> None:
+def test_more_initialisations_never_have_a_higher_held_out_loss() -> None:
     few = Choosing(least=2, most=4, n_init=1)
     stage = Stage(coterie.IFCA(1), 3, TRAINING)
     one = choose_clusters(linear, _lines(3), stage, choosing=few)

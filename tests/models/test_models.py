@@ -82,7 +82,7 @@ def test_settings_reach_the_model():
     assert size(build("mlp", (4,), 2, hidden=[3])()) == 4 * 3 + 3 + 3 * 2 + 2
 
 
-def test_a_factory_makes_models_that_start_apart():
+def test_a_factory_makes_models_that_are_initialised_differently():
     factory = build("linear", (10,), 1)
     assert not torch.equal(next(factory().parameters()), next(factory().parameters()))
 

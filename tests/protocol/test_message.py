@@ -9,7 +9,7 @@ from tests.builders import messages
 
 
 def test_traffic_by_hand() -> None:
-    """Path 0 - 1 - 2, float64 rows of width 1 (8 bytes) and a choice (8 bytes): letters of 16 bytes."""
+    """Path 0 - 1 - 2, float64 rows of width 1 (8 bytes) and a choice (8 bytes): messages of 16 bytes."""
     sent = messages([0, 1, 2], row=[[2.0], [4.0], [8.0]], drew=[0, 0, 1])
     traffic = Traffic()
     traffic.between(sent, torch.tensor([1, 2, 1]), needed=torch.tensor([1, 1, 0]))

@@ -77,12 +77,12 @@ def test_wrong_settings_are_refused(wrong: dict[str, float], message: str) -> No
         Participation(**wrong)
 
 
-def test_everyone_is_known_without_looking() -> None:
+def test_a_mask_of_everyone_is_known_without_reading_it() -> None:
     n = len(KEYS)
     all_, some = Participation().present(KEYS, 0, 0), Participation(fraction=0.5).present(KEYS, 0, 0)
     assert everyone.is_mask(all_)
     assert not everyone.is_mask(some)
-    assert not everyone.is_mask(torch.ones(n, dtype=torch.bool))  # it is, but one would have to look
+    assert not everyone.is_mask(torch.ones(n, dtype=torch.bool))  # it is, but one would have to read it
     assert torch.equal(everyone.both(all_, some), some)
     assert torch.equal(everyone.both(some, all_), some)
     assert torch.equal(everyone.both(some, ~some), torch.zeros(n, dtype=torch.bool))

@@ -79,14 +79,14 @@ def test_clipping_by_hand() -> None:
     assert torch.equal(clipped(rows, began, 1.0)[2:], rows[2:])  # what is short enough is not touched
 
 
-def test_all_rows_of_a_letter_are_clipped_together() -> None:
+def test_all_rows_of_a_message_are_clipped_together() -> None:
     rows = torch.tensor([[[3.0, 0.0], [0.0, 4.0]]])  # (client, cluster, width)
     expected = torch.tensor([[[0.6, 0.0], [0.0, 0.8]]])
     torch.testing.assert_close(clipped(rows, torch.zeros_like(rows), 1.0), expected)
 
 
 @pytest.mark.parametrize("wild", [math.nan, math.inf, -math.inf])
-def test_who_diverged_tells_no_update(wild: float) -> None:
+def test_who_diverged_sends_no_update(wild: float) -> None:
     began = torch.tensor([[1.0, 2.0]])
     assert torch.equal(clipped(torch.tensor([[wild, 2.0]]), began, 1.0), began)
     assert torch.equal(clipped(torch.tensor([[wild, 2.0]]), began, math.inf), began)
@@ -192,21 +192,21 @@ def test_noise_is_the_same_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def test_shares_stay_shares() -> None:
+def test_importance_stays_importance() -> None:
     cohort = wide()
     offer = Messages(torch.arange(3), {})
-    share = torch.tensor([[0.9, 0.1], [0.5, 0.5], [1.0, 1e-4]], dtype=F64)
+    importance = torch.tensor([[0.9, 0.1], [0.5, 0.5], [1.0, 1e-4]], dtype=F64)
 
     def leaves(privacy: Privacy, algorithm: Algorithm, declared: Declared, **sent: Tensor) -> Tensor:
         (only,) = privacy.protect(algorithm, declared, cohort, offer, sent).values()
         return only
 
     noisy = replace(CLIENT, importance_noise=0.05)
-    sent = leaves(noisy, FedSoft(2), FedSoft.reports, importance=share)
+    sent = leaves(noisy, FedSoft(2), FedSoft.reports, importance=importance)
     torch.testing.assert_close(sent.sum(1), torch.ones(3, dtype=F64))
     assert bool((sent > 0).all())
-    assert bool((sent != share).all())
-    torch.testing.assert_close(sent, share, rtol=0, atol=0.3)
+    assert bool((sent != importance).all())
+    torch.testing.assert_close(sent, importance, rtol=0, atol=0.3)
     mass = torch.tensor([[30.0, 10.0], [math.nan, 5.0], [0.0, 0.0]], dtype=F64)
     sent = leaves(replace(CLIENT, importance_noise=1e-9), FedEM(2), FedEM.sends, mass=mass)
     expected = torch.tensor([[0.75, 0.25], [1e-4, 1.0], [0.5, 0.5]], dtype=F64)
@@ -216,52 +216,52 @@ def test_shares_stay_shares() -> None:
 
 
 def test_what_is_sent_back_is_not_noised_again() -> None:
-    share = torch.tensor([[0.9, 0.1]] * 3, dtype=F64)
-    offer = Messages(torch.arange(3), {"importance": share})
+    importance = torch.tensor([[0.9, 0.1]] * 3, dtype=F64)
+    offer = Messages(torch.arange(3), {"importance": importance})
     noisy = replace(CLIENT, importance_noise=0.05)
-    sent = {"importance": share}
-    assert noisy.protect(FedSoft(2), FedSoft.sends, wide(), offer, sent)["importance"] is share
-    assert noisy.protect(FedSoft(2), FedSoft.reports, wide(), offer, sent)["importance"] is not share
+    sent = {"importance": importance}
+    assert noisy.protect(FedSoft(2), FedSoft.sends, wide(), offer, sent)["importance"] is importance
+    assert noisy.protect(FedSoft(2), FedSoft.reports, wide(), offer, sent)["importance"] is not importance
 
 
 # every algorithm
 
 
-class Overheard(Together):
+class Recorded(Together):
     """All that clients sent in rounds, with what they were offered."""
 
     def __init__(self, client: Client):
         super().__init__(client)
-        self.heard: list[tuple[Messages, Messages]] = []
+        self.received: list[tuple[Messages, Messages]] = []
 
     def ask(self, question: Question, offer: Messages, context: RoundContext) -> Messages:
         sent = super().ask(question, offer, context)
         if question in ("report", "train"):
-            self.heard.append((offer, sent))
+            self.received.append((offer, sent))
         return sent
 
 
-def overheard(plan: Stages, training: Training = MOMENTUM) -> list[tuple[Messages, Messages]]:
+def recorded_messages(plan: Stages, training: Training = MOMENTUM) -> list[tuple[Messages, Messages]]:
     plan = Stages(replace(stage, training=training) for stage in plan)
     run = simulation(plan)
-    run.clients = Overheard(run.clients.client)
-    return finish(run).clients.heard
+    run.clients = Recorded(run.clients.client)
+    return finish(run).clients.received
 
 
 @pytest.mark.parametrize(("name", "place"), CASES)
 def test_an_algorithm_declares_all_that_it_sends(name: str, place: str) -> None:
     rounds = 5
     sent: Counter[str] = Counter()
-    for offer, messages in overheard(stages(name, None, place, rounds)):
+    for offer, messages in recorded_messages(stages(name, None, place, rounds)):
         sent.update(n for n, t in messages.fields.items() if t is not offer.fields.get(n))
     assert dict(sent) == algorithm(name).times_sent(rounds)
 
 
 @pytest.mark.parametrize(("name", "place"), CASES)
 def test_what_a_client_says_of_models_is_within_the_clip(name: str, place: str) -> None:
-    """Here noise is 0, so that the update itself can be seen; models are looked at all together."""
+    """Here noise is 0, so that the update itself can be seen; models are compared all together."""
     clip, seen = 1e-3, 0
-    for offer, sent in overheard(stages(name, Privacy(clip=clip, noise=0.0), place)):
+    for offer, sent in recorded_messages(stages(name, Privacy(clip=clip, noise=0.0), place)):
         for field in sent.fields:
             if algorithm(name).role(field) in ROWS:
                 update = sent.fields[field] - algorithm(name).trained_from(offer, sent.fields)
@@ -313,17 +313,19 @@ def test_resumed_is_as_never_stopped(tmp_path: Path) -> None:
         assert torch.equal(a.weight, b.weight)
 
 
-def test_a_client_that_diverges_is_heard_all_the_same() -> None:
+def test_a_client_that_diverges_is_received_all_the_same() -> None:
     wild = Training(learning_rate=1e200, epochs=3)
-    assert any(len(sent) and not sent.finite().all() for _, sent in overheard(stages("FedAvg", None), wild))
-    assert all(sent.finite().all() for _, sent in overheard(stages("FedAvg", CLIENT), wild))
+    assert any(
+        len(sent) and not sent.finite().all() for _, sent in recorded_messages(stages("FedAvg", None), wild)
+    )
+    assert all(sent.finite().all() for _, sent in recorded_messages(stages("FedAvg", CLIENT), wild))
 
 
 def with_norm() -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.BatchNorm1d(8), nn.Linear(8, 10))
 
 
-def test_buffers_are_withheld_or_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_buffers_are_withheld_or_sent(caplog: pytest.LogCaptureFixture) -> None:
     data = digits(clients=4, train_points=12, test_points=4)
     tails = {}
     for buffers in ("withheld", "sent"):

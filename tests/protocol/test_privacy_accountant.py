@@ -158,7 +158,7 @@ def test_a_stage_without_privacy_leaves_no_total() -> None:
         ({"participation": Participation(fraction=0.5, select="size")}, "selection"),
     ],
 )
-def test_what_clients_tell_beside_an_algorithm_that_tells_nothing_leaves_no_total(
+def test_what_clients_send_beside_an_algorithm_that_sends_nothing_leaves_no_total(
     settings: dict[str, Any], missing: str
 ) -> None:
     private = Stage(FedAvg(), 3, privacy=Privacy(noise=5.0))

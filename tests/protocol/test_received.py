@@ -28,8 +28,8 @@ def test_draws_without_replacement_reach_everybody() -> None:
 
 def test_draws_differ_from_round_to_round_and_stage_to_stage() -> None:
     even = torch.full((50, 1), 0.02, dtype=F64)
-    moments = [RoundContext(0), RoundContext(0, round=1), RoundContext(0, stage=1), RoundContext(1)]
-    drawn = [replace(state([[[0.0]]], 50), context=m).draw(even, 10, replacement=False) for m in moments]
+    contexts = [RoundContext(0), RoundContext(0, round=1), RoundContext(0, stage=1), RoundContext(1)]
+    drawn = [replace(state([[[0.0]]], 50), context=m).draw(even, 10, replacement=False) for m in contexts]
     assert all(not torch.equal(a, b) for i, a in enumerate(drawn) for b in drawn[:i])
 
 

@@ -87,7 +87,7 @@ def test_twice_as_many_candidates_as_are_invited_unless_said() -> None:
         Participation(0.25, select="loss", clusters=3)
 
 
-def test_by_loss_the_highest_come_first_and_who_diverged_is_not_heard() -> None:
+def test_by_loss_the_highest_come_first_and_who_diverged_is_left_out() -> None:
     sent = Messages(torch.tensor([0, 2, 3, 5]), {"loss": torch.tensor([1.0, 3.0, torch.nan, 2.0])})
     assert by_loss(state([1] * 6), sent) == [2, 5, 0]
     assert by_loss(state([1] * 6), Messages(torch.tensor([], dtype=torch.long), {})) == []
@@ -135,7 +135,7 @@ def test_those_of_highest_loss_train() -> None:
         assert sorted(run.step().clients.tolist()) == sorted(expected.tolist())
 
 
-def test_a_client_of_several_centers_tells_the_loss_of_the_one_it_would_use() -> None:
+def test_a_client_of_several_centers_sends_the_loss_of_the_one_it_would_use() -> None:
     run = simulation(plan("loss", IFCA(2), candidates=12))
     run.step()
     least = torch.stack([at_center(clients(), center) for center in run.state.centers[0]]).min(0).values
@@ -186,7 +186,7 @@ def traffic_of(stages: Stages, rounds: int = 1) -> Traffic:
 def test_bytes_by_size() -> None:
     one = Traffic(messages=12 + 3 + 3, up=12 * NUMBER + 3 * (ROW + NUMBER), down=3 * ROW)
     assert traffic_of(plan("size")) == one
-    assert traffic_of(plan("size"), 2).up == one.up + 3 * (ROW + NUMBER)  # sizes are told once
+    assert traffic_of(plan("size"), 2).up == one.up + 3 * (ROW + NUMBER)  # sizes are sent once
 
 
 def test_bytes_by_loss_a_candidate_is_sent_the_model_once() -> None:
@@ -198,7 +198,7 @@ def test_bytes_by_loss_a_candidate_is_sent_the_model_once() -> None:
 
 def test_bytes_by_loss_what_is_new_in_the_offer_is_counted() -> None:
     found = traffic_of(plan("loss", FedSoft(2, draws=12, replacement=False)))
-    assert found.down == 6 * 2 * ROW + 3 * 2 * NUMBER  # centers to six; shares to the three invited
+    assert found.down == 6 * 2 * ROW + 3 * 2 * NUMBER  # centers to six; importance to the three invited
     assert found.up == 12 * NUMBER + 6 * NUMBER + 3 * 3 * NUMBER + 3 * (ROW + 3 * NUMBER)
 
 
@@ -208,7 +208,7 @@ def test_bytes_of_the_means() -> None:
     assert per_cluster.down == by_loss.down
 
 
-def test_local_training_needs_no_model_to_tell_a_loss() -> None:
+def test_local_training_needs_no_model_to_send_a_loss() -> None:
     found = traffic_of(plan("loss", Local()))
     assert (found.down, found.up) == (0, 12 * NUMBER + 6 * NUMBER)
 
@@ -216,7 +216,7 @@ def test_local_training_needs_no_model_to_tell_a_loss() -> None:
 # absent clients
 
 
-def test_absent_candidates_tell_nothing_and_are_not_chosen() -> None:
+def test_absent_candidates_send_nothing_and_are_not_chosen() -> None:
     run = simulation(plan("loss", rounds=20, absent=0.5, candidates=5))
     received = []
     for t in range(20):

@@ -1,4 +1,4 @@
-"""When clients see their clusters apart."""
+"""When the centers are separated, as clients measure it."""
 
 from __future__ import annotations
 
@@ -40,17 +40,19 @@ def shown(*centers: float, clients: int) -> Messages:
     return Messages(torch.arange(clients), {"centers": rows})
 
 
-def test_shares_are_those_of_a_mixture() -> None:
-    """Far from the other center a point is surely of its own: shares are counts, and the loss is their entropy."""
+def test_importance_is_that_of_a_mixture() -> None:
+    """Far from the other center a point is surely of its own: importance counts points, and the loss is its entropy."""
     cohort = scalar_cohort([[0.0, 0.0, 0.0, 100.0], [100.0, 100.0]])
     losses = cohort.losses(shown(0.0, 100.0, clients=2).centers)
-    shares = likeliest_importance(cohort, losses)
-    torch.testing.assert_close(shares, torch.tensor([[0.75, 0.25], [0.0, 1.0]], dtype=F64))
+    importance = likeliest_importance(cohort, losses)
+    torch.testing.assert_close(importance, torch.tensor([[0.75, 0.25], [0.0, 1.0]], dtype=F64))
     entropy = -(0.75 * math.log(0.75) + 0.25 * math.log(0.25))
-    torch.testing.assert_close(mixture_loss(cohort, losses, shares), torch.tensor([entropy, 0.0], dtype=F64))
+    torch.testing.assert_close(
+        mixture_loss(cohort, losses, importance), torch.tensor([entropy, 0.0], dtype=F64)
+    )
 
 
-def test_margin_is_one_for_pure_clients_and_nought_where_centers_are_alike_or_tell_no_client_apart() -> None:
+def test_margin_is_one_for_pure_clients_and_nought_where_centers_are_alike_or_distinguish_no_client() -> None:
     pure = measure(scalar_cohort([[0.0, 0.0], [100.0, 100.0]]), shown(0.0, 100.0, clients=2))
     torch.testing.assert_close(pure["margin"], torch.ones(2, dtype=F64))
     torch.testing.assert_close(pure["loss"], torch.zeros(2, dtype=F64))
@@ -62,7 +64,7 @@ def test_margin_is_one_for_pure_clients_and_nought_where_centers_are_alike_or_te
 
 @pytest.mark.parametrize("clusters", [1, 2, 3, 5])
 def test_the_margin_of_a_pure_client_is_one_with_any_number_of_clusters(clusters: int) -> None:
-    """And 0 with a single one, which nothing can be apart from."""
+    """And 0 with a single one, which nothing can differ from."""
     margin = measure(scalar_cohort([[0.0, 0.0]]), shown(*(100.0 * s for s in range(clusters)), clients=1))[
         "margin"
     ]
@@ -83,7 +85,7 @@ def test_a_client_remembers_what_it_saw() -> None:
     ("margin", "moved", "grown", "expected"),
     [(0.5, 0.0, 0.0, True), (0.05, 0.0, 0.0, False), (0.5, 0.2, 0.0, False), (0.5, 0.0, 0.1, False)],
 )
-def test_separated_asks_for_a_margin_that_no_longer_grows_and_steady_shares(
+def test_separated_asks_for_a_margin_that_no_longer_grows_and_steady_importance(
     margin: float, moved: float, grown: float, expected: bool
 ) -> None:
     sent = {n: torch.full((3,), v) for n, v in {"margin": margin, "moved": moved, "grown": grown}.items()}

@@ -29,7 +29,7 @@ def simulation(plan: Stages, data: Federation | None = None, seed: int = 3) -> C
     return builders.simulation(plan, data or larger_clients(), seed=seed)
 
 
-def test_course_counts_stages_tries_and_rounds() -> None:
+def test_progress_counts_stages_attempts_and_rounds() -> None:
     plan = Stage(IFCA(2), 3, n_init=2).then(Stage(IFCA(2), 4))
     progress = Progress(plan)
     assert progress.planned == 10
@@ -45,26 +45,26 @@ def test_course_counts_stages_tries_and_rounds() -> None:
     assert (progress.done, progress.played) == (True, 8)
 
 
-def test_a_stage_ends_when_its_centers_have_come_apart(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_stage_ends_when_its_centers_are_separated(caplog: pytest.LogCaptureFixture) -> None:
     first = Stage(WeCFL(2), 20, TRAINING, until="separated")
     with caplog.at_level(logging.INFO, "coterie"):
         run = finish(simulation(first.then(Stage(FedEM(2), 2, TRAINING))))
     assert f"the stage ends after {run.progress.played - 2} of at most 20 rounds" in caplog.text
-    assert 3 <= run.progress.played < 22  # shares must have been seen to stay
+    assert 3 <= run.progress.played < 22  # importance must have been seen to stay
     fixed = Stage(WeCFL(2), run.progress.played - 2, TRAINING)
     same = finish(simulation(fixed.then(Stage(FedEM(2), 2, TRAINING))))
     for one, other in zip(parts(run.finish()), parts(same.finish()), strict=True):
         assert torch.equal(one, other)
-    assert run.traffic.total() > same.traffic.total()  # looking is not for nothing
+    assert run.traffic.total() > same.traffic.total()  # measuring the separation costs traffic
 
 
-def test_a_stage_whose_centers_do_not_come_apart_plays_all_its_rounds() -> None:
+def test_a_stage_whose_centers_are_not_separated_plays_all_its_rounds() -> None:
     alike = larger_clients("50:50")
     run = finish(simulation(Stages((Stage(FedAvg(), 4, TRAINING, until="separated"),)), alike))
     assert run.progress.played == 4
 
 
-def test_the_best_of_several_tries_goes_on() -> None:
+def test_the_best_of_several_attempts_goes_on() -> None:
     """Each try is played by itself, by hand; the one whose clients have the least loss is what the stage leaves."""
     data = larger_clients("pure")
     run = simulation(Stages((Stage(IFCA(2), 3, TRAINING, n_init=4),)), data)
@@ -84,12 +84,12 @@ def test_the_best_of_several_tries_goes_on() -> None:
     kept = float(run.clients.ask("separation", offer, run.state.context).loss.mean())
     best = min(loss for loss, _ in ends)
     assert kept <= best
-    assert len({round(loss, 6) for loss, _ in ends}) > 1  # they were different starts
+    assert len({round(loss, 6) for loss, _ in ends}) > 1  # they were different initialisations
     earlier = any(torch.equal(run.state.centers, centers) for _, centers in ends)
     assert earlier == (kept == best)  # it is one of the first three, or the last, which was better
 
 
-def test_the_best_try_goes_on_with_what_its_clients_kept() -> None:
+def test_the_best_attempt_goes_on_with_what_its_clients_kept() -> None:
     run = simulation(Stages((Stage(FedSoft(2), 2, TRAINING, n_init=3),)), larger_clients("pure"), seed=6)
     ends = []
     while not run.done:
@@ -119,8 +119,8 @@ def test_an_attempt_with_a_loss_that_is_no_number_is_the_worst(monkeypatch: pyte
     assert kept == [None, 3.0, 3.0, 3.0, 3.0, None]
 
 
-def test_tries_end_where_that_try_alone_would_have() -> None:
-    """Of one try and of three, the first random start is the same."""
+def test_attempts_end_where_that_attempt_alone_would_have() -> None:
+    """Of one attempt and of three, the first random initialisation is the same."""
     one, three = (simulation(Stages((Stage(IFCA(2), 3, TRAINING, n_init=n),))) for n in (1, 3))
     for _ in range(3):
         one.step()
@@ -129,7 +129,7 @@ def test_tries_end_where_that_try_alone_would_have() -> None:
 
 
 @pytest.mark.parametrize("seconds", range(1, 9))
-def test_tries_and_early_ends_are_resumed_to_the_bit(seconds: int) -> None:
+def test_attempts_and_early_ends_are_resumed_to_the_bit(seconds: int) -> None:
     data = larger_clients("pure")
     plan = Stage(IFCA(2), 2, TRAINING, n_init=3).then(Stage(FedSoft(2), 9, TRAINING, until="separated"))
     straight = finish(simulation(plan, data))
@@ -202,7 +202,7 @@ def test_one_model_is_pushed_every_way_alike() -> None:
     assert torch.equal(centers[:, :, n:], model.expand(-1, 3, -1)[:, :, n:])  # statistics are not pushed
     push = centers[..., :n] - model[..., :n]
     size = model[..., :n].square().mean((1, 2)).sqrt()
-    torch.testing.assert_close(push[0] / size[0], push[1] / size[1])  # the same way for all listeners
+    torch.testing.assert_close(push[0] / size[0], push[1] / size[1])  # the same way for all aggregators
     assert 0.5 * PERTURB < float((push[0] / size[0]).std()) < 1.5 * PERTURB
 
 

@@ -1,4 +1,4 @@
-"""Who hears whom: servers and graphs."""
+"""Who receives from whom: servers and graphs."""
 
 from __future__ import annotations
 
@@ -47,7 +47,9 @@ def refused(message: str) -> pytest.RaisesExc[CoterieError]:
 
 
 @every_kind
-def test_edges_are_symmetric_sorted_without_repetition_and_everyone_hears_itself(graph: Graph) -> None:
+def test_edges_are_symmetric_sorted_without_repetition_and_everyone_receives_from_itself(
+    graph: Graph,
+) -> None:
     n = 40
     edges = graph.edges(clients(n), seed=3, round=4)
     assert edges.dtype == torch.int64
@@ -60,7 +62,7 @@ def test_edges_are_symmetric_sorted_without_repetition_and_everyone_hears_itself
 @every_kind
 @given(seed=st.integers(0, 10_000))
 @settings(max_examples=8, deadline=None)
-def test_the_start_is_connected(graph: Graph, seed: int) -> None:
+def test_the_first_graph_is_connected(graph: Graph, seed: int) -> None:
     edges = graph.edges(clients(50), seed, round=0)
     assert nx.is_connected(nx.Graph(edges.T.tolist()))
 
@@ -85,7 +87,7 @@ def test_a_graph_is_a_function_of_its_seed(graph: Graph) -> None:
 
 @pytest.mark.parametrize("kind", ["erdos-renyi", "barabasi-albert", "random-geometric"])
 @pytest.mark.parametrize("degree", [8, 12.4])
-def test_the_mean_degree_is_near_the_one_asked_for_and_told(kind: str, degree: float) -> None:
+def test_the_mean_degree_is_near_the_one_asked_for_and_reported(kind: str, degree: float) -> None:
     graph, ids = Graph(kind, degree=degree), clients(300)  # type: ignore[arg-type]
     sent = graph.describe(ids, seed=5)
     assert sent["edges"] == n_edges(graph, ids, 5, 0)
@@ -108,7 +110,7 @@ def test_complete_graph_by_hand() -> None:
 @pytest.mark.parametrize(
     "graph", [Graph("complete"), Graph(degree=5), Graph("barabasi-albert", degree=4, rewire=0.5)]
 )
-def test_a_client_alone_hears_itself(graph: Graph) -> None:
+def test_a_client_alone_receives_from_itself(graph: Graph) -> None:
     graph.check(1)
     assert graph.edges(["only"], seed=0, round=3).tolist() == [[0], [0]]
     assert graph.describe(["only"], seed=0) == {"mean_degree": 0.0, "edges": 0.0, "tries": 1.0}
@@ -248,7 +250,7 @@ def test_settings_impossible_with_so_many_clients_are_refused_before_a_run() -> 
 
 def test_an_edge_list_is_read(tmp_path: Path) -> None:
     path = tmp_path / "edges.txt"
-    path.write_text("# who hears whom\na, b\n\nc\tb   # the far one\nb a\n")
+    path.write_text("# who receives from whom\na, b\n\nc\tb   # the far one\nb a\n")
     graph = Graph("file", path=str(path))
     assert named(graph, ["c", "a", "b"], 0, 0) == {(i, j) for i in "abc" for j in "abc"} - {
         ("a", "c"),

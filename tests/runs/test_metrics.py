@@ -1,4 +1,4 @@
-"""The theory meters: numbers by hand, relations, and what a run writes down."""
+"""The theory metrics: numbers by hand, relations, and what a run writes down."""
 
 from __future__ import annotations
 
@@ -223,7 +223,7 @@ SPREAD = {"test_loss_std", "test_loss_worst_tenth"}
     ],
     ids=lambda value: value.title() if isinstance(value, coterie.Algorithm) else "",
 )
-def test_a_run_has_the_meters_that_apply(
+def test_a_run_has_the_metrics_that_apply(
     algorithm: Any, topology: Any, expected: set[str], tmp_path: Path
 ) -> None:
     run = coterie.run(
@@ -250,14 +250,14 @@ def test_a_run_has_the_meters_that_apply(
 
 
 def test_readings_are_those_of_the_run() -> None:
-    """Recomputed from the letters, the state and the data."""
+    """Recomputed from the messages, the state and the data."""
     played = simulation(WeCFL(2))
     for _ in range(3):
         sent = played.step()
     record, columns = Monitor(played, data().description).each_round(sent)
     centers, member, sizes = played.state.centers[0], played.state.member, data().train.sizes
-    apart = (sent.row - centers[member]).square().sum(1)
-    assert record["clustering_objective"] == pytest.approx(float((sizes * apart).sum() / sizes.sum()))
+    distance = (sent.row - centers[member]).square().sum(1)
+    assert record["clustering_objective"] == pytest.approx(float((sizes * distance).sum() / sizes.sum()))
     assert record["center_distance_min"] == pytest.approx(float((centers[0] - centers[1]).norm()))
     result = played.evaluate()
     record, columns = Monitor(played, data().description).evaluated(sent, result)
@@ -284,13 +284,13 @@ def test_clients_weigh_as_the_algorithm_has_it(weights: Any) -> None:
     played = simulation(IFCA(2, weights=weights))
     sent = played.step()
     record, _ = Monitor(played, data().description).each_round(sent)
-    apart = (sent.row - played.state.centers[0, sent.choice]).square().sum(1)
+    distance = (sent.row - played.state.centers[0, sent.choice]).square().sum(1)
     size = data().train.sizes if weights == "size" else torch.ones(8)
-    assert record["clustering_objective"] == pytest.approx(float((size * apart).sum() / size.sum()))
+    assert record["clustering_objective"] == pytest.approx(float((size * distance).sum() / size.sum()))
 
 
 def test_rows_of_soft_methods_belong_to_the_cluster_they_were_trained_for() -> None:
-    """FedSPD's to the one drawn; FedSoft's to that of the largest share; FedEM's one each."""
+    """FedSPD's to the one drawn; FedSoft's to that of the largest importance; FedEM's one each."""
     for algorithm in (FedSPD(2), FedSoft(2), FedEM(2)):
         played = simulation(algorithm)
         sent = played.step()
@@ -335,21 +335,21 @@ def test_the_gap_of_a_graph_that_changes_is_read_each_round() -> None:
     assert changing.nunique() > 1
 
 
-def test_looking_changes_nothing() -> None:
-    """The same run with and without an observer, in the same bits, memory included."""
+def test_monitoring_changes_nothing() -> None:
+    """The same run with and without a monitor, in the same bits, memory included."""
     for algorithm, topology in ((IFCA(2), None), (FedSPD(2), Graph("complete")), (WeCFL(2), None)):
-        looked, plain = simulation(algorithm, topology), simulation(algorithm, topology)
-        monitor = Monitor(looked, data().description)
+        monitored, plain = simulation(algorithm, topology), simulation(algorithm, topology)
+        monitor = Monitor(monitored, data().description)
         for _ in range(3):
-            sent = looked.step()
-            result = looked.evaluate()
+            sent = monitored.step()
+            result = monitored.evaluate()
             monitor.each_round(sent)
             monitor.evaluated(sent, result)
             plain.step()
-        with_meters, without = looked.save(), plain.save()
-        assert with_meters[1] == without[1]
-        assert with_meters[0].keys() == without[0].keys()
-        assert all(torch.equal(with_meters[0][name], without[0][name]) for name in without[0])
+        with_metrics, without = monitored.save(), plain.save()
+        assert with_metrics[1] == without[1]
+        assert with_metrics[0].keys() == without[0].keys()
+        assert all(torch.equal(with_metrics[0][name], without[0][name]) for name in without[0])
 
 
 def test_ari_is_in_the_table_where_clients_are_pure() -> None:
@@ -364,7 +364,7 @@ def test_ari_is_in_the_table_where_clients_are_pure() -> None:
     assert mixed["ari"] is not None
 
 
-def test_nobody_heard_leaves_no_reading() -> None:
+def test_no_messages_leave_no_metric() -> None:
     played = simulation(FedAvg())
     sent = played.step()
     nobody = sent.take(torch.zeros(0, dtype=torch.long))

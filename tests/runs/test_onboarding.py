@@ -326,7 +326,7 @@ def test_there_and_back(trained: Path, tmp_path: Path, form: str, capsys: pytest
     assert "already holds a client" in capsys.readouterr().err
 
 
-def test_one_that_fits_no_cluster_is_told_so(
+def test_one_that_fits_no_cluster_is_reported(
     trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     table_of(*far()).to_csv(tmp_path / "far.csv", index=False)

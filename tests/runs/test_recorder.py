@@ -20,7 +20,7 @@ def evaluated(run: coterie.Run) -> list[int]:
 
 
 def test_models_are_evaluated_less_often_where_few_train(data: Federation) -> None:
-    """One of 24 clients in a round: half as many letters as clients have been told after 12 rounds."""
+    """One of 24 clients in a round: half as many messages as clients have been sent after 12 rounds."""
     few = Participation(fraction=1 / 24)
     assert evaluated(coterie.run(affine, data, FedAvg(), rounds=30, participation=few)) == [12, 24, 30]
     assert evaluated(coterie.run(affine, data, FedAvg(), rounds=25)) == [10, 20, 25]
@@ -30,8 +30,8 @@ def test_models_are_evaluated_less_often_where_few_train(data: Federation) -> No
 
 
 def test_where_hardly_anyone_trains_models_are_evaluated_all_the_same() -> None:
-    pace = EvaluationInterval("auto", 10_000)
-    assert [n for n in range(1, 301) if pace.played(3)] == [100, 200, 300]
+    interval = EvaluationInterval("auto", 10_000)
+    assert [n for n in range(1, 301) if interval.played(3)] == [100, 200, 300]
 
 
 def test_a_resumed_run_is_evaluated_in_the_same_rounds(data: Federation, tmp_path: Path) -> None:
@@ -49,6 +49,6 @@ def test_a_resumed_run_is_evaluated_in_the_same_rounds(data: Federation, tmp_pat
     assert evaluated(coterie.run(affine, data, FedAvg(), resume=True, **how)) == [12, 15]
 
 
-def test_time_spent_evaluating_is_told(data: Federation) -> None:
+def test_time_spent_evaluating_is_recorded(data: Federation) -> None:
     run = coterie.run(affine, data, FedAvg(), rounds=2)
     assert all(0 < r["seconds_evaluating"] <= r["seconds"] for r in run.records)

@@ -163,7 +163,7 @@ def _finish(process: subprocess.Popen[str]) -> None:
 
 
 @pytest.mark.slow
-def test_killed_at_random_moments(tmp_path: Path, processes: Callable[..., subprocess.Popen[str]]) -> None:
+def test_killed_at_random_times(tmp_path: Path, processes: Callable[..., subprocess.Popen[str]]) -> None:
     rounds, chance = 300, random.Random(0)
     (tmp_path / "e.toml").write_text(toml.write(_experiment(rounds // 2)))
     began = time.perf_counter()
@@ -184,7 +184,7 @@ def test_killed_at_random_moments(tmp_path: Path, processes: Callable[..., subpr
             chance.random() < 0.2
         ):  # while it starts, if it takes as long as the first one; else a little later
             _wait_for_rounds(folder, _rounds(folder) + 10, process, started * chance.uniform(0.3, 1))
-        else:  # so many rounds on, at some moment of that round
+        else:  # so many rounds on, somewhere in that round
             _wait_for_rounds(folder, _rounds(folder) + chance.randint(1, 12), process)
             time.sleep(chance.uniform(0, 0.02))
         process.send_signal(signal.SIGKILL)

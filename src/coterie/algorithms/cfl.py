@@ -92,7 +92,9 @@ class CFL(Algorithm):
         mean = (size[:, None] * updates).sum(0) / size.sum()
         if mean.norm() >= self.stationary or updates.norm(dim=1).max() <= self.restless:
             return None  # the cluster still moves, or all its clients have come to rest
-        order = torch.argsort(state.keys[received.clients[which]])  # the result shall not hang on their order
+        order = torch.argsort(
+            state.keys[received.clients[which]]
+        )  # the result must not depend on their order
         unit = normalize(updates[order], dim=1)
         cosine = (unit @ unit.T).clamp(-1, 1)
         from sklearn.cluster import AgglomerativeClustering  # here, since importing it takes a second

@@ -41,7 +41,7 @@ class FedEM(Algorithm):
 
     sends: ClassVar[Declared] = {"row": MODELS, "mass": MASS}
     soft: ClassVar[bool] = True
-    init_at_server: ClassVar[str] = "clients"  # from random centers it may tell classes apart, not clusters
+    init_at_server: ClassVar[str] = "clients"  # from random centers it may find classes, not clusters
     init_over_graph: ClassVar[str] = "soft"
 
     # at the client

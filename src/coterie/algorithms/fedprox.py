@@ -17,7 +17,7 @@ class FedProx(FedAvg):
     Choice: rows are averaged by size as in FedAvg (the paper draws clients by size and takes a plain mean).
     """
 
-    pull: float = 0.1  # μ; the term is μ/2·‖w − w_t‖²
+    pull: float = 0.1  # μ, the proximal weight; the term is μ/2·‖w − w_t‖²
 
     bibtex: ClassVar[str] = """@inproceedings{li2020federated,
   title={Federated Optimization in Heterogeneous Networks},

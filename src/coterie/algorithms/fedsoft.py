@@ -36,7 +36,7 @@ class FedSoft(Algorithm):
     """
 
     n_clusters: int  # how many clusters, S
-    pull: float = 0.1  # λ, eq. (4): the proximal weight: how strongly a client is held to its centers
+    pull: float = 0.1  # λ of eq. (4), the proximal weight: how strongly a client is held to its centers
     draws: int | None = None  # K per cluster, line 16; None: 60 as in the paper, or all if there are fewer
     refresh: int = 2  # τ, line 3: importance is estimated anew each so many rounds
     smoothing: float = 1e-4  # σ, line 10: the least importance that a client reports

@@ -55,7 +55,7 @@ class FedSPD(Algorithm):
 
     sends: ClassVar[Declared] = {"drew": CHOICE, "row": MODEL}
     soft: ClassVar[bool] = True
-    init_at_server: ClassVar[str] = "clients"  # from random centers it may tell classes apart, not clusters
+    init_at_server: ClassVar[str] = "clients"  # from random centers it may find classes, not clusters
     init_over_graph: ClassVar[str] = "soft"
 
     def __post_init__(self) -> None:
@@ -72,7 +72,10 @@ class FedSPD(Algorithm):
         start = chosen(offer.centers, drew)
         own = label == drew[cohort.points.owner]  # the points of D_is
         training = cohort.training.times(self.first_times if cohort.context.round == 0 else 1)
-        return {"drew": drew, "row": cohort.solve(start, points=own, training=training, slot=drew)}  # line 15
+        return {
+            "drew": drew,
+            "row": cohort.solve(start, points=own, training=training, optimizer_slot=drew),
+        }  # line 15
 
     # under privacy
     def trained_from(self, offer: Messages, sent: Fields) -> Tensor:

@@ -56,7 +56,7 @@ class IFCA(ChosenByLoss):
                 steps=1,
                 keep_optimizer=False,
             )
-        row = cohort.solve(start, training=training, slot=choice)
+        row = cohort.solve(start, training=training, optimizer_slot=choice)
         return {"choice": choice, "row": row, "size": cohort.sizes}
 
     # under privacy

@@ -1,4 +1,4 @@
-"""Initialisation: what is played before an algorithm, so that its centers begin apart.
+"""Initialisation: what is played before an algorithm, so that its centers differ from the beginning.
 
 Every clustered method depends on where its centers begin. From random centers, those that label single points find
 classes rather than clusters, and those that let clients choose leave some centers unchosen. An initialisation takes a
@@ -49,7 +49,7 @@ def warm_up(stage: Stage) -> Stages:
 
 
 def clients(stage: Stage) -> Stages:
-    """Clients are clustered first, by WeCFL, until its centers have come apart. A graph needs a server for that."""
+    """Clients are clustered first, by WeCFL, until its centers are separated. A graph needs a server for that."""
     return _clustered(WeCFL(stage.algorithm.clusters(), represent="all"), stage)
 
 
@@ -59,7 +59,7 @@ def one_shot(stage: Stage) -> Stages:
 
 
 def soft(stage: Stage) -> Stages:
-    """FedSoft first, until its centers have come apart; over a graph too, so with no server at all."""
+    """FedSoft first, until its centers are separated; over a graph too, so with no server at all."""
     first = FedSoft(stage.algorithm.clusters(), pull=0.01)
     return _until_separated(replace(stage, algorithm=first), stage, stage.rounds // 2)
 
@@ -72,7 +72,7 @@ def _clustered(algorithm: Algorithm, stage: Stage) -> Stages:
 
 
 def _until_separated(first: Stage, stage: Stage, rounds: int) -> Stages:
-    """Private clients do not tell what they see in the centers: then all rounds are played."""
+    """Private clients do not say whether the centers are separated, so with privacy all rounds are played."""
     until: Literal["rounds", "separated"] = "separated" if stage.privacy is None else "rounds"
     return replace(first, rounds=max(1, rounds), until=until).then(_rest(stage, max(1, rounds)))
 

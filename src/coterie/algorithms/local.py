@@ -16,7 +16,7 @@ from coterie.protocol.state import State
 
 @dataclass(frozen=True)
 class Local(Algorithm):
-    """Every client trains alone, from the common random start.
+    """Every client trains alone, from the common random initialisation.
 
     Sent: nothing. Kept: my row, which is my personal model.
     """

@@ -23,7 +23,7 @@ log = logging.getLogger("coterie")
 class OneShot(ClusteredByRow):
     """Hard clusters found once, by k-FED on the clients' first updates; then FedAvg in each of them.
 
-    k-FED (Dennis, Li & Smith, ICML 2021, Algorithm 2) clusters what devices tell in one round. Here a device is a
+    k-FED (Dennis, Li & Smith, ICML 2021, Algorithm 2) clusters what devices send in one round. Here a device is a
     client, and its one mean is its first row, trained from a model common to all.
 
     Sent: my row and how many points I have. Kept: nothing.

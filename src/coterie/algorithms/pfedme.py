@@ -20,13 +20,13 @@ class pFedMe(Algorithm):
     """Personal models by Moreau envelopes. T. Dinh, Tran & Nguyen, NeurIPS 2020, Algorithm 1.
 
     Sent: my local w. Kept: θ, which is my personal model.
-    Choice: the inner problem is begun at the present w (the paper names no start).
+    Choice: the inner problem is begun at the present w (the paper does not say where).
     Choice: rows are averaged with equal weights, as in the paper; an epoch's length of the training is not used.
     Choice: a client that comes later trains for one round from the center and keeps its θ.
     Differs: the published program reports w; we report θ.
     """
 
-    pull: float = 15.0  # λ: how strongly θ is held to w
+    pull: float = 15.0  # λ, the proximal weight: how strongly θ is held to w
     local_rounds: int = 20  # R: batches a round
     inner_steps: int = 5  # K: steps on one fixed batch
     local_rate: float = 0.005  # η: the step of w is η·λ of the way to θ

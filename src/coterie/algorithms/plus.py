@@ -20,7 +20,7 @@ from coterie.protocol.state import State
 
 @dataclass(frozen=True)
 class FedAvgPlus(Algorithm):
-    """As many runs of FedAvg as there are clusters, from other random starts; soft voting (WeCFL, section 7).
+    """As many runs of FedAvg as there are clusters, from other random initialisations; soft voting (WeCFL, section 7).
 
     Sent: a row for each run and how many points I have. Kept: nothing.
     """
@@ -55,12 +55,12 @@ class FedAvgPlus(Algorithm):
 
 @dataclass(frozen=True)
 class FedProxPlus(FedAvgPlus):
-    """As many runs of FedProx as there are clusters, from other random starts; soft voting (WeCFL, section 7).
+    """As many runs of FedProx as there are clusters, from other random initialisations; soft voting (WeCFL, section 7).
 
     Sent: a row for each run and how many points I have. Kept: nothing.
     """
 
-    pull: float = 0.95  # μ; 0.95 in WeCFL's section 7.2
+    pull: float = 0.95  # μ, the proximal weight; 0.95 in WeCFL's section 7.2
 
     @classmethod
     def title(cls) -> str:

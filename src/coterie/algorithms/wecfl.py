@@ -27,7 +27,7 @@ class WeCFL(ClusteredByRow):
     Sent: my row and how many points I have. Kept: nothing.
     Initialisation: `random`, of which it takes one model for all; `warm-up` gives it a better one.
     Choice: all clients begin at one common model, so that rows differ by data alone, and the first clustering is
-    k-means with k-means++ starts: from random centers the nearest one would be the same for all.
+    k-means with k-means++ initialisation: from random centers the nearest one would be the same for all.
     Choice: when some clients are missing, those received take one expectation step from the present centers.
     Choice: a client that comes later has sent the server no row; it takes the center of least loss on its data.
     Differs: the published program begins the clustering anew each round; so do we, with labels matched to those

@@ -1,6 +1,6 @@
 """Clients one at a time in this process, each alone in a cohort of its own; all that passes between them is bytes.
 
-Slow and honest: what comes out equal here and in a simulation leans on nothing that a real client would not have.
+Slow, for tests: what comes out equal here and in a simulation uses nothing that a real client would not have.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The processes that play one run together, on torch.distributed: which one this is, and what they exchange.
 
 `torchrun` starts them, each with the whole program. All make the same calls in the same order; what the aggregators
-know is the same in all of them, and clients are divided among them (shards.py).
+know is the same in all of them, and clients are divided among them (sharded.py).
 """
 
 from __future__ import annotations
@@ -192,7 +192,7 @@ def here() -> ProcessGroup:
 
 
 def wait_for_all(reason: str | None = None) -> None:
-    """At the end: nobody leaves while another still reads, or has yet to say why; a reason is told to all."""
+    """At the end: nobody leaves while another still reads, or has yet to say why; a reason is sent to all."""
 
     def end() -> None:
         if reason is not None:

@@ -29,7 +29,7 @@ def peak_memory(mark: str) -> int:
 
 
 def end(mark: str, patience: float = 10.0) -> None:
-    """Kill them all, and return when they are gone, for a process takes a moment to die, or when patience is."""
+    """Kill them all, and return when they are gone, for a process takes a while to die, or when patience is."""
     deadline = time.monotonic() + patience
     while (found := members(mark)) and time.monotonic() < deadline:
         for pid in found:  # again each time: one may have started another meanwhile

@@ -21,7 +21,7 @@ from coterie.bench.workloads import WORKLOADS, Workload
 from coterie.errors import CoterieError, require
 
 Report = dict[str, Any]
-ACCURACY = 0.02  # how far shares of right points may be apart, where there is no loss to compare
+ACCURACY = 0.02  # how far shares of right points may differ, where there is no loss to compare
 
 
 def chosen(only: Sequence[str], device: str) -> dict[str, Workload]:
@@ -97,7 +97,7 @@ def rows(
     }
 
 
-def _row(one: Measured, usual: Measured, steps: float | None, least: float | None, apart: str) -> Report:
+def _row(one: Measured, usual: Measured, steps: float | None, least: float | None, differs: str) -> Report:
     if one.skipped or not one.seconds:
         return {"skipped": one.skipped or "interrupted"}
     middle = median(one.seconds)
@@ -113,7 +113,7 @@ def _row(one: Measured, usual: Measured, steps: float | None, least: float | Non
         "versions": one.versions,
         "loss": one.score.loss if one.score else None,
         "accuracy": one.score.accuracy if one.score else None,
-        "differs": apart,
+        "differs": differs,
     }
     if least is not None and steps is not None:
         row["share_of_floor"] = least * steps / middle
@@ -133,10 +133,10 @@ def differs(work: Workload, initial: Score, mine: Score | None, usual: Score | N
     if mine is None or usual is None:
         return "not scored"
     if mine.loss is not None and usual.loss is not None and initial.loss is not None:
-        apart, allowed = abs(mine.loss - usual.loss) / abs(initial.loss - usual.loss), work.tolerance
-        what = f"off by {100 * apart:.2g} % of the way from the start"
-        return "" if apart <= allowed else f"{what}, more than {100 * allowed:g} %"
+        gap, allowed = abs(mine.loss - usual.loss) / abs(initial.loss - usual.loss), work.tolerance
+        what = f"off by {100 * gap:.2g} % of the way from the start"
+        return "" if gap <= allowed else f"{what}, more than {100 * allowed:g} %"
     assert mine.accuracy is not None
     assert usual.accuracy is not None
-    apart = abs(mine.accuracy - usual.accuracy)
-    return "" if apart <= ACCURACY else f"off by {apart:.2g}, more than {ACCURACY}"
+    gap = abs(mine.accuracy - usual.accuracy)
+    return "" if gap <= ACCURACY else f"off by {gap:.2g}, more than {ACCURACY}"

@@ -22,7 +22,7 @@ from coterie.protocol.topology import Graph
 
 SEED = 0
 NOISE = 0.5  # of a regression's targets, so that losses end above 0 and can be compared
-APART = 50.0  # the least distance of k-FED's components, in their deviations
+SEPARATION = 50.0  # the least distance of k-FED's components, in their deviations
 WARM_UP = 0.05  # learning rate of the pass over each distribution that initialises clustered workloads
 
 
@@ -129,7 +129,7 @@ def mixture(work: Workload) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
     k, d = work.clusters, work.shape[0]
     chance = np.random.default_rng(SEED)
     means = chance.normal(size=(k, d))
-    means *= APART / pdist(means).min()
+    means *= SEPARATION / pdist(means).min()
     groups = np.arange(k).reshape(round(k**0.5), -1)
     each = work.points // groups.shape[1]
     y = np.repeat(groups, work.clients // len(groups), axis=0).repeat(each, axis=1)

@@ -32,7 +32,7 @@ class Workload:
     cuda_only: bool = False  # too long for a CPU, unless asked for by name
     roofline: bool = False  # is it compared with what the device could do at most?
     rounds_per_repeat: int = 1  # several where they are so short that waking up would take much of one
-    tolerance: float = 0.1  # how far losses may end apart: a share of how far the usual loop's fell
+    tolerance: float = 0.1  # how far losses may differ at the end: a share of how far the usual loop's fell
 
     @property
     def steps(self) -> int | None:

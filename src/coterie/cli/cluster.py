@@ -19,7 +19,7 @@ def cluster(
     out: Annotated[Path, typer.Option(help="The labels: a .parquet or .csv with device, row, label.")],
     clusters: Annotated[str, typer.Option(help="How many over all devices, or auto.")] = "auto",
     local_clusters: Annotated[str, typer.Option(help="How many on each device, or auto.")] = "auto",
-    restarts: Annotated[int, typer.Option(help="Starts on each device; the best is kept.")] = 1,
+    n_init: Annotated[int, typer.Option(help="Initialisations on each device; the best is kept.")] = 1,
     seed: Annotated[int, typer.Option(help="Of everything that is drawn.")] = 0,
 ) -> int:
     """Cluster points that lie on many devices, in one round (k-FED)."""
@@ -27,11 +27,11 @@ def cluster(
     from coterie.clustering.kfed import KFed
 
     k, local = _number("--clusters", clusters), _number("--local-clusters", local_clusters)
-    for name, value, least in (("--restarts", restarts, 1), ("--seed", seed, 0)):
+    for name, value, least in (("--n-init", n_init, 1), ("--seed", seed, 0)):
         require(value >= least, name, value, f"a whole number from {least}")
     devices.check_out(folder, out)
     points = devices.read_devices(folder)
-    model = KFed(k, local or "auto", n_init=restarts, random_state=seed)
+    model = KFed(k, local or "auto", n_init=n_init, random_state=seed)
     warning = devices.fit(model, points)
     if warning:
         logging.getLogger("coterie").warning(warning)

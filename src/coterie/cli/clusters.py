@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from coterie.experiment.methods import Method
     from coterie.model_selection.choice import Choice
     from coterie.report.progress import Watcher
-    from coterie.runs.folder import RunFolder
     from coterie.runs.recorder import Watch
     from coterie.runs.result import Record
 
@@ -54,12 +53,12 @@ def choose_clusters(
     asked = _asking(load(experiment, set_ or (), seed), given)
     folder = out or Path("runs") / f"{asked.name}-{asked.seed}-clusters"
     prepared = asked.prepare()
-    stores = _room(asked, folder, again)
+    folders = _make_room(asked, folder, again)
     console = open_console()
     try:
         with Watcher(console) as watcher:
-            for method, store in zip(asked.methods, stores, strict=True):
-                show(console, method, choose_number(prepared, method, store.folder, watcher), store.folder)
+            for method, own in zip(asked.methods, folders, strict=True):
+                show(console, method, choose_number(prepared, method, own, watcher), own)
     except KeyboardInterrupt as stopped:
         raise Interrupted("interrupted; the same command goes on") from stopped
     write_whole(folder / "choice.toml", asked.resolved().encode())
@@ -80,51 +79,28 @@ def _asking(experiment: Experiment, given: dict[str, int]) -> Experiment:
     return replace(experiment, choosing=choosing, methods=tuple(replace(m, auto=True) for m in methods))
 
 
-def _room(asked: Experiment, folder: Path, again: bool) -> list[RunFolder]:
+def _make_room(asked: Experiment, folder: Path, again: bool) -> list[Path]:
     """A folder for each method; one that holds a run is refused."""
     from coterie.model_selection.choice import forget
     from coterie.runs.folder import RunFolder
 
-    stores = [place(asked, folder, method) for method in asked.methods]
-    if RunFolder(folder).taken or any(store.taken for store in stores):
+    folders = [asked.folder_of(method, folder) for method in asked.methods]
+    if any(RunFolder(one).taken for one in (folder, *folders)):
         raise CoterieError(f"--out is '{folder}', which holds a run; allowed is another folder")
-    for store in stores if again else ():
-        forget(store.folder)
-    return stores
+    for one in folders if again else ():
+        forget(one)
+    return folders
 
 
-def place(experiment: Experiment, folder: Path, method: Method) -> RunFolder:
-    """One method is kept in the run's folder itself, several are kept below it."""
-    from coterie.runs.folder import RunFolder
+def resolve_auto(prepared: Prepared, folder: Path, watcher: Watcher) -> Prepared:
+    """The same experiment with numbers in place of "auto"; every choice is shown."""
 
-    return RunFolder(folder / method.label if experiment.several else folder)
+    def choose(method: Method, own: Path) -> int:
+        choice = choose_number(prepared, method, own, watcher)
+        show(watcher.console, method, choice)
+        return choice.n_clusters
 
-
-def settle(prepared: Prepared, folder: Path, watcher: Watcher) -> Prepared:
-    """The same experiment with numbers in place of "auto", in the folder too."""
-    from coterie.backends.processes import here
-
-    asked = prepared.experiment
-    if not asked.auto:
-        return prepared
-    methods = []
-    for method in asked.methods:
-        if method.auto:
-            choice = choose_number(prepared, method, place(asked, folder, method).folder, watcher)
-            show(watcher.console, method, choice)
-            method = method.with_clusters(choice.n_clusters)
-        methods.append(method)
-    settled = replace(asked, methods=tuple(methods))
-    here().once(lambda: _write(settled, folder))
-    return replace(prepared, experiment=settled)
-
-
-def _write(settled: Experiment, folder: Path) -> None:
-    from coterie.files import make_folder, write_whole
-
-    if not settled.several:
-        make_folder(folder / "clients")  # as in a run that was begun
-    write_whole(folder / "experiment.toml", settled.resolved().encode())
+    return prepared.resolve_auto(folder, choose)
 
 
 def choose_number(prepared: Prepared, method: Method, folder: Path, watcher: Watcher) -> Choice:

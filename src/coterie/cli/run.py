@@ -79,13 +79,11 @@ def _begin(asked: Experiment, folder: Path, again: bool, text: str) -> None:
 
 def _make_room(experiment: Experiment, folder: Path, again: bool) -> None:
     """Refuse a folder that holds a run, or forget that run."""
-    from coterie.cli.clusters import place
-    from coterie.model_selection import tried
-    from coterie.model_selection.choice import forget
+    from coterie.model_selection.choice import anything_tried, forget
     from coterie.runs.folder import RunFolder
 
-    stores = [RunFolder(folder), *(place(experiment, folder, method) for method in experiment.methods)]
-    taken = [store for store in stores if store.taken or tried.any_in(store.folder)]
+    folders = [folder, *(experiment.folder_of(method, folder) for method in experiment.methods)]
+    taken = [RunFolder(one) for one in folders if RunFolder(one).taken or anything_tried(one)]
     if taken and not again:
         raise CoterieError(
             f"--out is '{folder}', which already holds a run; allowed is another folder, --again to start over, "
@@ -112,17 +110,18 @@ def _labels_of(folder: Path) -> list[str]:
 def _play(prepared: Prepared, folder: Path) -> int:
     """All methods that are not finished, one after another; then the table."""
     from coterie.backends.processes import here
-    from coterie.cli.clusters import place, settle
+    from coterie.cli.clusters import resolve_auto
     from coterie.protocol.stages import Progress
     from coterie.report.progress import Watcher
+    from coterie.runs.folder import RunFolder
 
     console = open_console()
     try:
         with Watcher(console) as watcher:
-            prepared = settle(prepared, folder, watcher)
+            prepared = resolve_auto(prepared, folder, watcher)
             experiment = prepared.experiment
             for method in experiment.methods:
-                store = place(experiment, folder, method)
+                store = RunFolder(experiment.folder_of(method, folder))
                 finished, begun = here().once(partial(_how_far, store))
                 if not finished:
                     watch = watcher.method(method.label, Progress(method.stages).planned)
@@ -143,12 +142,12 @@ def _how_far(store: RunFolder) -> tuple[bool, bool]:
 
 def _show(experiment: Experiment, folder: Path) -> None:
     """The table at the end."""
-    from coterie.cli.clusters import place
     from coterie.report import tables
     from coterie.report.compare import measured
+    from coterie.runs.folder import RunFolder
 
     console = open_console()
-    summaries = {m.label: place(experiment, folder, m).summary() for m in experiment.methods}
+    summaries = {m.label: RunFolder(experiment.folder_of(m, folder)).summary() for m in experiment.methods}
     console.print(tables.end_of_run({label: measured(one) for label, one in summaries.items()}))
     for label, summary in summaries.items():
         if "privacy" in summary:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.spatial.distance import pdist, squareform
 
-from coterie.clustering.local import Floats, Whole, apart, separations
+from coterie.clustering.local import Floats, Whole, clusters_of, separations
 from coterie.errors import CoterieError
 
 Flags = npt.NDArray[np.bool_]
@@ -36,7 +36,7 @@ def separation(points: Floats, labels: Whole, counts: Whole) -> Separation:
     there = counts.sum(axis=0) > 0
     m0 = points_short(counts)
     c = _square(separations(points, labels, m0, factor=float(many)), there)
-    means, sizes, norm = apart(points, labels)
+    means, sizes, norm = clusters_of(points, labels)
     with np.errstate(divide="ignore", invalid="ignore"):
         enough = pdist(means) / (
             10 * np.sqrt(m0) * np.sqrt(many) * norm / np.sqrt(sizes.min())

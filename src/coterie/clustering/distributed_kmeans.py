@@ -39,15 +39,15 @@ def distributed_kmeans(
     n_clusters: int,
     *,
     rounds: int | None = None,
-    start: npt.ArrayLike | None = None,
+    init: npt.ArrayLike | None = None,
     random_state: RandomState = None,
 ) -> Rounds:
     """Lloyd's algorithm with the points (point, feature) left at their devices. Figure 3 of Dennis, Li & Smith.
 
-    In a round every device is sent the centers and tells, of the points nearest to each, their sum and number, and its
+    In a round every device is sent the centers and sends, of the points nearest to each, their sum and number, and its
     share of the cost; the server divides. So `rounds` times, or until no center moves. A center that nobody is
-    nearest to stays. Choice: without a `start` (cluster, feature) it is k points drawn from all, each as likely;
-    every device tells the least of the numbers drawn for its points, and those of the k least send their points.
+    nearest to stays. Choice: without an `init` (cluster, feature) it is k points drawn from all, each as likely;
+    every device sends the least of the numbers drawn for its points, and those of the k least send their points.
     """
     require(whole(n_clusters), "n_clusters", n_clusters, "a whole number from 1")
     require(rounds is None or whole(rounds), "rounds", rounds, "a whole number from 1, or None")
@@ -57,17 +57,17 @@ def distributed_kmeans(
         points, key=digest
     )  # so that the order of devices does not matter, not even in rounding
     sent = 0
-    if start is None:
+    if init is None:
         centers = _drawn(by_content, n_clusters, seed)
         sent = NUMBER * (sum(min(n_clusters, len(x)) for x in points) + n_clusters * d)
     else:
-        centers = np.asarray(start, np.float64)
+        centers = np.asarray(init, np.float64)
         shape = f"an array of shape {(n_clusters, d)}"
-        require(centers.shape == (n_clusters, d), "start", f"of shape {centers.shape}", shape)
+        require(centers.shape == (n_clusters, d), "init", f"of shape {centers.shape}", shape)
     costs, each = [], NUMBER * len(points) * (2 * n_clusters * d + n_clusters + 1)
     for _ in range(rounds or SETTLED):
-        told = [tell(x, centers) for x in by_content]
-        sums, counts, cost = (sum(parts[1:], parts[0]) for parts in zip(*told, strict=True))
+        answers = [local_sums(x, centers) for x in by_content]
+        sums, counts, cost = (sum(parts[1:], parts[0]) for parts in zip(*answers, strict=True))
         costs.append(float(cost))
         old, centers = centers, np.where(counts[:, None], sums / np.maximum(counts, 1)[:, None], centers)
         if np.array_equal(old, centers):
@@ -77,7 +77,7 @@ def distributed_kmeans(
     return Rounds(centers, [nearest(x, centers) for x in points], costs, bytes)
 
 
-def tell(x: Floats, centers: Floats) -> tuple[Floats, Floats, float]:
+def local_sums(x: Floats, centers: Floats) -> tuple[Floats, Floats, float]:
     """At a device: of its points nearest to each center the sum (cluster, feature) and number; and their cost."""
     labels = nearest(x, centers)
     one_hot = np.eye(len(centers))[labels]

@@ -45,7 +45,7 @@ class Combined(NamedTuple):
 
 
 class Joined(NamedTuple):
-    """What a device that came later is told, and what follows for its points."""
+    """What a device that came later is sent, and what follows for its points."""
 
     labels: Whole  # (point,)
     means: Floats  # Θ, (k', feature)
@@ -55,12 +55,12 @@ class Joined(NamedTuple):
 class KFed(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     """One-shot federated clustering. Dennis, Li & Smith, ICML 2021, Algorithms 1 and 2.
 
-    Told: a device's k' means, once (and how many points each stands for, with weights="size").
+    Sent: a device's k' means, once (and how many points each stands for, with weights="size").
     Kept: the points and which local cluster each is in.
 
     n_clusters: k; None chooses it by separation (B.2) among the devices' means.
     n_local_clusters: k' of every device, one number for each, or "auto": by separation on its own points.
-    n_init: starts of the local step, of which the one of least local cost is kept.
+    n_init: initialisations of the local step, of which the one of least local cost is kept.
     lloyd_rounds: at the server; 1 in the paper, None until nothing changes.
     weights: "equal", as in the paper, or "size": a mean counts as many times as it has points.
     separation: c0 of B.2, used where a number of clusters is chosen.
@@ -69,12 +69,12 @@ class KFed(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     Learned: labels_ (of the points, by Definition 3.3), cluster_centers_; and for each device, in the order of
     devices_: device_labels_, device_centers_, device_sizes_, device_clusters_ (the cluster of each local mean).
     Measured on all points, of the clusters found: cost_ (φ of eq. 1), m0_, active_pairs_ (Definition 3.4),
-    separations_ (c_rs of B.2) and inactive_separations_, each (cluster, cluster); see clustering_meters.py.
+    separations_ (c_rs of B.2) and inactive_separations_, each (cluster, cluster); see diagnostics.py.
 
     Choice: line 2 says "pick any": one of the devices with most means, drawn after ordering them by content.
     Choice: draws depend on random_state and a device's points, so neither the order nor the names of devices
     matter, and a device computes alone what it computes here.
-    Choice: the local start is scikit-learn's greedy k-means++; empty clusters are left out.
+    Choice: the local initialisation is scikit-learn's greedy k-means++; empty clusters are left out.
     Choice: B.2 is computed with m0 = 1 and √k for k' (the paper's regime); at the server on the means, which is
     all it has, from the largest k' up to half as many clusters as there are means.
     Choice: one device holds all clusters, so there "auto" is n_clusters.
@@ -246,15 +246,15 @@ def combine(
     separation: float = 0.5,
     random_state: RandomState = None,
 ) -> Combined:
-    """Algorithm 2 from line 2: what the server does with the means (k', feature) of the devices it has heard.
+    """Algorithm 2 from line 2: what the server does with the means (k', feature) that it has received.
 
     Devices may be given in any order, and any of them may be missing. With `sizes`, a mean counts that many times.
     """
     require(
         n_clusters is None or whole(n_clusters), "n_clusters", n_clusters, "a whole number from 1, or None"
     )
-    told = finite_devices(means, "mean")
-    every = np.concatenate(told or [np.empty((0, 1))])
+    sent = finite_devices(means, "mean")
+    every = np.concatenate(sent or [np.empty((0, 1))])
     if len(every) < (n_clusters or 1):
         raise CoterieError(
             f"n_clusters is {n_clusters or 'to be chosen'} and the devices have {len(every)} local means in all; "
@@ -265,9 +265,9 @@ def combine(
     order = np.lexsort((*(() if weights is None else (weights,)), *every.T[::-1]))
     points, weights = every[order], None if weights is None else weights[order]
     most = n_clusters or min(MOST, len(points) // 2)
-    chosen = farthest_first(points, _start(told, n_clusters, seed_of(random_state)), most)
+    chosen = farthest_first(points, _first_means(sent, n_clusters, seed_of(random_state)), most)
     if n_clusters is None:
-        chosen = chosen[: _choose_number(points, chosen, told, separation)]
+        chosen = chosen[: _choose_number(points, chosen, sent, separation)]
     elif len(chosen) < n_clusters:
         warnings.warn(
             f"only {len(chosen)} of the {n_clusters} clusters were found: the devices' means are no more than that",
@@ -277,23 +277,23 @@ def combine(
     labels, centers = lloyd(points, chosen, lloyd_rounds, weights)  # line 7
     clusters = np.empty(len(every), np.int64)
     clusters[order] = labels
-    return Combined(centers, np.split(clusters, np.cumsum([len(m) for m in told])[:-1]))
+    return Combined(centers, np.split(clusters, np.cumsum([len(m) for m in sent])[:-1]))
 
 
-def _start(told: Sequence[Floats], n_clusters: int | None, seed: int) -> Floats:
+def _first_means(sent: Sequence[Floats], n_clusters: int | None, seed: int) -> Floats:
     """Line 2: the means of one of the devices with most, among those with no more than k; else a single mean."""
-    distinct = [np.unique(m, axis=0) for m in told if len(m)]
+    distinct = [np.unique(m, axis=0) for m in sent if len(m)]
     chance = numpy_generator(seed, "k-FED", "start")
     fitting = [m for m in distinct if n_clusters is None or len(m) <= n_clusters]
     most = max(map(len, fitting or distinct))
     candidates = sorted((m for m in fitting or distinct if len(m) == most), key=digest)
-    start = candidates[chance.integers(len(candidates))]
-    return start if fitting else start[[chance.integers(len(start))]]
+    first = candidates[chance.integers(len(candidates))]
+    return first if fitting else first[[chance.integers(len(first))]]
 
 
-def farthest_first(points: Floats, start: Floats, k: int) -> Floats:
+def farthest_first(points: Floats, first: Floats, k: int) -> Floats:
     """Lines 3 to 6: add the mean farthest from those chosen, until there are k or all are chosen."""
-    chosen = list(start)
+    chosen = list(first)
     away = np.min([((points - m) ** 2).sum(axis=1) for m in chosen], axis=0)  # d_M², (point,)
     while len(chosen) < k and away.max() > 0:
         chosen.append(points[away.argmax()])
@@ -301,9 +301,9 @@ def farthest_first(points: Floats, start: Floats, k: int) -> Floats:
     return np.array(chosen)
 
 
-def _choose_number(points: Floats, chosen: Floats, told: Sequence[Floats], separation: float) -> int:
+def _choose_number(points: Floats, chosen: Floats, sent: Sequence[Floats], separation: float) -> int:
     """k by separation (B.2), of the means."""
-    least = min(len(chosen), max(map(len, told)))  # a device's means are of different clusters
+    least = min(len(chosen), max(map(len, sent)))  # a device's means are of different clusters
     shares = {
         k: separated(points, lloyd(points, chosen[:k], 1)[0], separation)
         for k in range(max(2, least), len(chosen) + 1)
@@ -312,7 +312,7 @@ def _choose_number(points: Floats, chosen: Floats, told: Sequence[Floats], separ
     if shares.get(number, 0) < 0.5 and len(chosen) > least:
         warnings.warn(
             f"no number of clusters separates the {len(points)} means, so n_clusters is taken to be {least}, the most "
-            "on one device; give it if you know it, for a cluster must be on two devices to be told apart",
+            "on one device; give it if you know it, for a cluster must be on two devices to be recognised",
             ConvergenceWarning,
             stacklevel=3,
         )

@@ -21,7 +21,7 @@ Whole = npt.NDArray[np.int64]
 RandomState = int | np.random.RandomState | None
 
 SETTLED = 300  # Lloyd steps after which we stop waiting
-CAREFUL = 4  # starts at least, where clusterings are compared to choose their number
+CAREFUL = 4  # initialisations at least, where clusterings are compared to choose their number
 EXACT = 1000  # points or features up to which the singular vectors are computed exactly
 BLOCK = 2**22  # distances held at a time
 
@@ -45,8 +45,8 @@ def local_clusters(
 ) -> LocalClusters:
     """Algorithm 1 on one device's points (point, feature).
 
-    Of `n_init` starts the one of least cost is kept. Clusters that nobody is nearest to are left out, so there
-    may be fewer than asked for. "auto" chooses from 1 to `most` (and √n) by separation, over at least 4 starts.
+    Of `n_init` initialisations the one of least cost is kept. Clusters that nobody is nearest to are left out, so there
+    may be fewer than asked for. "auto" chooses from 1 to `most` (and √n) by separation, with at least 4 of them.
     Draws are a function of the random state and the points, not of who else takes part.
     """
     x: Floats = check_array(X, dtype=np.float64, ensure_min_samples=0)
@@ -68,7 +68,7 @@ def local_clusters(
 
 
 class _Device:
-    """A device's points, projected once for all starts and numbers of clusters."""
+    """A device's points, projected once for all initialisations and numbers of clusters."""
 
     def __init__(self, x: Floats, most: int, seed: int):
         self.x, self.seed = x, seed
@@ -171,14 +171,14 @@ def separations(
 
     Δ_r = factor·‖A − C‖/√n_r, where factor is √k as in eq. (2), unless given (k' in eq. (4)).
     """
-    means, sizes, norm = apart(points, labels)
+    means, sizes, norm = clusters_of(points, labels)
     delta = (np.sqrt(len(sizes)) if factor is None else factor) * norm / np.sqrt(sizes)
     r, s = np.triu_indices(len(sizes), 1)
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.asarray(pdist(means) / (2 * np.sqrt(m0) * (delta[r] + delta[s])))
 
 
-def apart(points: npt.ArrayLike, labels: npt.ArrayLike) -> tuple[Floats, Whole, float]:
+def clusters_of(points: npt.ArrayLike, labels: npt.ArrayLike) -> tuple[Floats, Whole, float]:
     """The means µ_r and sizes n_r of clusters, and ‖A − C‖, the spectral norm of the points around their means."""
     a = np.asarray(points, np.float64)
     _, inverse, sizes = np.unique(np.asarray(labels), return_inverse=True, return_counts=True)

@@ -1,4 +1,4 @@
-"""All clients, as one knows without looking: to ask a GPU whether a mask has all of them, the host must wait for it.
+"""A mask of all clients, known as one: to ask a GPU whether a mask has all of them, the host must wait for it.
 
 Nobody writes to these tensors, so a tensor that is one of them is all of them.
 """
@@ -24,7 +24,7 @@ def positions(n: int, device: torch.device) -> Tensor:
 
 
 def is_mask(wanted: Tensor) -> bool:
-    """Is it known of this mask that it has everyone? It may have without being known to."""
+    """Is it known of this mask that it has everyone? A mask of everyone need not be known as one."""
     return wanted is mask(len(wanted), wanted.device)
 
 

@@ -24,7 +24,7 @@ T = TypeVar("T")
 class Points:
     """The points of all clients, one client after another.
 
-    A point looks into the store `x`, so an image that many clients hold, perhaps under several labels, is
+    A point refers to the store `x`, so an image that many clients hold, perhaps under several labels, is
     kept once.
     """
 
@@ -121,7 +121,7 @@ class Description:
 class Federation:
     """Every client's own data, and what is known of where it came from.
 
-    `distributions` has, in place of clients, the hidden distributions that are known, each with points drawn from
+    `distributions` has, in place of clients, the true distributions that are known, each with points drawn from
     it alone: they score the centers and are never trained on.
     """
 
@@ -176,7 +176,7 @@ class Federation:
         return f"<{len(self)} clients for {self.task}: {len(self.train.at)} training points, {held} held out>"
 
     def fingerprint(self) -> str:
-        """Tells other data from this, whatever the order of its clients."""
+        """Differs for other data than this, whatever the order of its clients."""
         each = []
         x, at, y = (t.contiguous().cpu().numpy() for t in (self.train.x, self.train.at, self.train.y))
         offset = self.train.offset.tolist()

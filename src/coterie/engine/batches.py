@@ -61,7 +61,7 @@ def table_bytes(training: Training, batch: int, most_points: int) -> int:
 
 @dataclass(frozen=True)
 class EpochPlan:
-    """What batches of some problems are drawn from, and all of them that does not hang on chance."""
+    """What batches of some problems are drawn from: all of it that is not random."""
 
     table: Tensor  # (problem, place) the number of a point
     here: Tensor  # (problem, place) is there one?
@@ -69,7 +69,7 @@ class EpochPlan:
     epochs: int  # the most that any of them takes
     number: Tensor  # (step, problem, batch) where a point is found in all epochs' orders; any, where there is none
     mask: Tensor  # (step, problem, batch) 1 where there is a point, else 0
-    share: Tensor  # (step, problem, batch) that over their number
+    share: Tensor  # (step, problem, batch) the mask over the number of points in the batch
 
     @staticmethod
     def of(
@@ -93,7 +93,7 @@ class EpochPlan:
         return EpochPlan(table, here, steps, epochs, number, mask, share)
 
 
-def decks(
+def epoch_plans(
     training: Training, batch: int, dtype: torch.dtype, per_epoch: Tensor, table: Tensor, here: Tensor
 ) -> list[EpochPlan]:
     """Of problems whose points are `table` (problem, place), where `here`; neighbours that are alike together."""
@@ -105,12 +105,12 @@ def decks(
     return [EpochPlan.of(batch, dtype, *some) for some in zip(*tables, strict=True)]
 
 
-def draw(shuffle: bool, these: list[EpochPlan], key: Tensor, weight: Tensor | None) -> Schedule:
+def draw(shuffle: bool, plans: list[EpochPlan], key: Tensor, weight: Tensor | None) -> Schedule:
     """All batches of the problems with these keys, whose points have weights (problem, place), or count alike."""
-    sizes = [len(deck.steps) for deck in these]
-    weights = [None] * len(these) if weight is None else torch.split(weight, sizes)
+    sizes = [len(plan.steps) for plan in plans]
+    weights = [None] * len(plans) if weight is None else torch.split(weight, sizes)
     return _joined(
-        [_drawn(shuffle, *each) for each in zip(these, torch.split(key, sizes), weights, strict=True)]
+        [_drawn(shuffle, *each) for each in zip(plans, torch.split(key, sizes), weights, strict=True)]
     )
 
 
@@ -142,16 +142,16 @@ def _joined(parts: list[Schedule]) -> Schedule:
     )
 
 
-def _drawn(shuffle: bool, deck: EpochPlan, key: Tensor, weight: Tensor | None) -> Schedule:
-    """It asks the host nothing, so that on a GPU it can be recorded."""
-    problems, longest = deck.here.shape
+def _drawn(shuffle: bool, plan: EpochPlan, key: Tensor, weight: Tensor | None) -> Schedule:
+    """The host reads nothing back, so that a GPU can record it."""
+    problems, longest = plan.here.shape
     begin = torch.arange(0, problems * longest, longest, device=key.device)[:, None]
-    there = _order(shuffle, key, deck.epochs, deck.here).take(deck.number).add_(begin)
-    share = deck.share
+    there = _order(shuffle, key, plan.epochs, plan.here).take(plan.number).add_(begin)
+    share = plan.share
     if weight is not None:
-        points = deck.mask.sum(2, keepdim=True).clamp(min=1)
-        share = weight[:, :longest].take(there) * deck.mask / points
-    return Schedule(deck.steps, deck.table.take(there), deck.mask, share)
+        points = plan.mask.sum(2, keepdim=True).clamp(min=1)
+        share = weight[:, :longest].take(there) * plan.mask / points
+    return Schedule(plan.steps, plan.table.take(there), plan.mask, share)
 
 
 def _order(shuffle: bool, key: Tensor, epochs: int, here: Tensor) -> Tensor:

@@ -94,7 +94,7 @@ class FunctionalModel:
         self.activations = self.training_activations = self.rows.width
 
     def initial(self, purpose: str) -> Tensor:
-        """(width,) a random start; the same on every machine that knows the seed."""
+        """(width,) a random initialisation; the same on every machine that knows the seed."""
         module = build_seeded(self.build, self.seed, purpose).to(self.device, self.dtype)
         return self.rows.row_of(module)
 
@@ -188,7 +188,7 @@ class FunctionalModel:
     # the probe
 
     def probe(self, x: Tensor, y: Tensor) -> None:
-        """Look at the model with a few points: does it fit the data, and can clients be computed together?"""
+        """Try the model with a few points: does it fit the data, and can clients be computed together?"""
         x, y = x.to(self.device), y.to(self.device)
         self._check_fit(x, y)
         counts = _count_activations(self.module, self.pixels.read(x[:1]), self._named())

@@ -9,19 +9,19 @@ from torch import Tensor
 
 @dataclass
 class Problems:
-    """Problems to be solved, problem axis first. A client may have several, one a slot and one behind the other."""
+    """Problems to be solved, problem axis first. A client may have several, one behind the other."""
 
     owner: Tensor  # (problem,) the position of the client
-    lane: Tensor  # (problem,) the column of `exists` and `weight` that is meant
-    key: Tensor  # (problem,) what its randomness hangs on
+    column: Tensor  # (problem,) its column of `exists` and `weight`
+    key: Tensor  # (problem,) the key of its random numbers
     start: Tensor  # (problem, width)
-    exists: Tensor | None = None  # (point, lane) bool
-    weight: Tensor | None = None  # (point, lane)
-    anchor: Tensor | None = None  # (problem, width)
-    pull: Tensor | None = None  # (problem,)
+    exists: Tensor | None = None  # (point, column) bool
+    weight: Tensor | None = None  # (point, column)
+    anchor: Tensor | None = None  # (problem, width) the reference of the proximal term
+    pull: Tensor | None = None  # (problem,) the proximal weight (mu, lambda in the papers)
     normalise: bool = True  # are the weights taken relative to their mean, or as they are?
     kept: dict[str, Tensor] = field(default_factory=dict)  # the optimizer's memory, empty: a fresh one
-    lanes: int = 1  # problems a client
+    per_client: int = 1  # problems of one client
     of_all: bool = False  # are there so many for every client of the points, in their order?
 
     def take(self, at: Tensor) -> Problems:
@@ -30,7 +30,7 @@ class Problems:
 
         return Problems(
             some(self.owner),
-            some(self.lane),
+            some(self.column),
             some(self.key),
             some(self.start),
             self.exists,
@@ -39,7 +39,7 @@ class Problems:
             None if self.pull is None else some(self.pull),
             self.normalise,
             {name: some(value) for name, value in self.kept.items()},
-            self.lanes,
+            self.per_client,
         )
 
     @property

@@ -32,7 +32,7 @@ class Rows:
 
     A row holds the trained parameters first; behind them, as its tail, what is averaged but not trained:
     frozen parameters and floating buffers (batch-norm statistics). Whole-number buffers are not part of it;
-    tied parameters appear once. Optimizers, pulls and distances look at the parameter columns only.
+    tied parameters appear once. Optimizers, proximal terms and distances use the parameter columns only.
     """
 
     def __init__(self, module: nn.Module):
@@ -122,7 +122,7 @@ def factory(model: nn.Module | Build) -> Build:
     stuck = [type(m).__name__ for m in own if not hasattr(m, "reset_parameters")]
     if stuck:
         raise CoterieError(
-            f"the model's {stuck[0]} has parameters but no reset_parameters(), so new random starts cannot be "
+            f"the model's {stuck[0]} has parameters but no reset_parameters(), so new random initialisations cannot be "
             "drawn from it; pass the class or a function that builds the model instead"
         )
 

@@ -18,7 +18,16 @@ from torch import Tensor
 from torch.nn import functional
 
 from coterie.data.federation import Points
-from coterie.engine.batches import EpochPlan, Schedule, batches_of, decks, draw, padded, steps_of, table_bytes
+from coterie.engine.batches import (
+    EpochPlan,
+    Schedule,
+    batches_of,
+    draw,
+    epoch_plans,
+    padded,
+    steps_of,
+    table_bytes,
+)
 from coterie.engine.compile.cuda_graph import Recorded
 from coterie.engine.compile.policy import Compiler
 from coterie.engine.model import FunctionalModel
@@ -41,13 +50,15 @@ def solve(
 ) -> Solution:
     """Solve all problems, in chunks that fit in memory, the longest first.
 
-    With a compiler, `rounds` says how often the like is still to come, so that it can weigh the work ahead.
+    `rounds` says in how many rounds such problems are still to be solved: the compiler weighs the work ahead.
     """
     plan = _plan(model, training, points, problems)
     compiled = None
     if compiler is not None:
         pulled = problems.pull is not None
-        compiled = compiler.step_for(training, points.x, points.y, plan.steps, problems.lanes, pulled, rounds)
+        compiled = compiler.step_for(
+            training, points.x, points.y, plan.steps, problems.per_client, pulled, rounds
+        )
     rate_now = problems.start.new_full((), rate)
 
     def solved(at: Tensor) -> Solution:
@@ -56,7 +67,7 @@ def solve(
         mine, counts = problems.take(at), plan.counts[at]
         return _Chunk(model, training, points, mine, counts, plan.batch).run(rate_now)
 
-    size = chunk_size(model, training, plan.most) if compiled is None else compiled.lanes
+    size = chunk_size(model, training, plan.most) if compiled is None else compiled.slots
     if plan.alike and 0 < len(plan.counts) <= size:
         return solved(plan.longest_first)
     rows = torch.empty_like(problems.start, memory_format=torch.contiguous_format)
@@ -96,7 +107,7 @@ def _plan(model: FunctionalModel, training: Training, points: Points, problems: 
 
     if not problems.of_all or problems.exists is not None:
         return made()
-    return points.remembered("plan", (*_drawn_by(training), model.needs_two, problems.lanes), made)
+    return points.remembered("plan", (*_drawn_by(training), model.needs_two, problems.per_client), made)
 
 
 def _drawn_by(training: Training) -> tuple[Hashable, ...]:
@@ -113,8 +124,8 @@ def _run_compiled(
     at: Tensor,
     rate: Tensor,
 ) -> Solution:
-    """Some problems, in as many lanes as there are; a lane without a problem has one that takes no steps."""
-    model, empty = compiled.model, compiled.lanes - len(at)
+    """Some problems, in as many slots as there are; a slot without a problem has one that takes no steps."""
+    model, empty = compiled.model, compiled.slots - len(at)
     whole = len(at) == len(plan.counts)
     if whole and plan.alike and not empty:
         mine, counts = problems, plan.counts
@@ -137,7 +148,7 @@ def chunk_size(model: FunctionalModel, training: Training, most_points: int) -> 
     if model.chunk is not None:
         return model.chunk
     batch = min(training.batch_size or most_points, most_points)
-    numbers = (6 + len(training.slots())) * model.rows.width + 4 * batch * model.training_activations
+    numbers = (6 + len(training.state_names())) * model.rows.width + 4 * batch * model.training_activations
     each = numbers * torch.finfo(model.dtype).bits // 8 + table_bytes(training, batch, most_points)
     return max(1, model.memory_budget() // each)
 
@@ -147,9 +158,9 @@ def _counts(points: Points, problems: Problems) -> Tensor:
     if problems.exists is None:
         return points.sizes[problems.owner]
     clients = len(points.offset) - 1
-    per_lane = torch.zeros(clients, problems.exists.shape[1], dtype=torch.long, device=points.at.device)
-    per_lane.index_add_(0, points.owner, problems.exists.long())
-    return per_lane[problems.owner, problems.lane]
+    per_column = torch.zeros(clients, problems.exists.shape[1], dtype=torch.long, device=points.at.device)
+    per_column.index_add_(0, points.owner, problems.exists.long())
+    return per_column[problems.owner, problems.column]
 
 
 class _Chunk:
@@ -172,38 +183,38 @@ class _Chunk:
     def _remembered(self) -> Schedule:
         """With the same points as before only the order of a client's is drawn anew."""
         training, batch, dtype = self.training, self.batch, self.model.dtype
-        key, lanes = self.problems.key, self.problems.lanes
+        key, per_client = self.problems.key, self.problems.per_client
 
         def drawing() -> Recorded[Schedule]:
-            these = self._decks(*self._points())
+            plans = self._epoch_plans(*self._points())
             # not of self, which has the clients' rows
-            return Recorded(lambda key: draw(training.shuffle, these, key, None))
+            return Recorded(lambda key: draw(training.shuffle, plans, key, None))
 
-        which = (*_drawn_by(training), batch, self.model.needs_two, dtype, lanes, len(key))
+        which = (*_drawn_by(training), batch, self.model.needs_two, dtype, per_client, len(key))
         return self.points.remembered("drawing", which, drawing)(key)
 
     def _drawn(self) -> Schedule:
         table, here = self._points()
-        these, weight = self._decks(table, here), self._weights(table, here)
-        return draw(self.training.shuffle, these, self.problems.key, weight)
+        plans, weight = self._epoch_plans(table, here), self._weights(table, here)
+        return draw(self.training.shuffle, plans, self.problems.key, weight)
 
     def _points(self) -> tuple[Tensor, Tensor]:
         """(problem, place) the numbers of the points, and where there is one."""
         table, here = padded(self.points, self.problems.owner)
         if self.problems.exists is not None:
-            here = here & self.problems.exists[table, self.problems.lane[:, None]]
+            here = here & self.problems.exists[table, self.problems.column[:, None]]
         return table, here
 
-    def _decks(self, table: Tensor, here: Tensor) -> list[EpochPlan]:
+    def _epoch_plans(self, table: Tensor, here: Tensor) -> list[EpochPlan]:
         per_epoch = batches_of(self.counts, self.batch, self.model.needs_two)
-        return decks(self.training, self.batch, self.model.dtype, per_epoch, table, here)
+        return epoch_plans(self.training, self.batch, self.model.dtype, per_epoch, table, here)
 
     def _weights(self, table: Tensor, here: Tensor) -> Tensor | None:
         """(problem, place) a_i over its mean, 0 where there is no point; None: all alike."""
         if self.problems.weight is None:
             return None
         there = here.to(self.model.dtype)
-        weight = self.problems.weight[table, self.problems.lane[:, None]].to(there.dtype) * there
+        weight = self.problems.weight[table, self.problems.column[:, None]].to(there.dtype) * there
         if not self.problems.normalise:
             return weight
         mean = weight.sum(1, keepdim=True) / there.sum(1, keepdim=True).clamp(min=1)
@@ -226,7 +237,7 @@ class _Chunk:
             if problems.pull is not None and problems.anchor is not None:
                 gradient += problems.pull[:active, None] * (parameters - problems.anchor[:active, :n])
             kept["step"][:active] += 1
-            memory = {name: kept[name][:active] for name in training.slots()}
+            memory = {name: kept[name][:active] for name in training.state_names()}
             update(training, rate, kept["step"][:active, None], parameters, gradient, memory)
             rows[:active, n:] = tail
         return Solution(rows, mean_loss(total, schedule.steps), kept)
@@ -242,7 +253,7 @@ class _Chunk:
 
 
 def fresh_memory(training: Training, parameters: Tensor) -> dict[str, Tensor]:
-    memory = {name: torch.zeros_like(parameters) for name in training.slots()}
+    memory = {name: torch.zeros_like(parameters) for name in training.state_names()}
     memory["step"] = parameters.new_zeros(len(parameters))
     return memory
 

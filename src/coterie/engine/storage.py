@@ -22,7 +22,7 @@ from torch import Tensor
 from coterie.errors import CoterieError, require
 
 SHARE = 16  # one table in memory, or one block of a larger one, takes at most one part in so many of it
-NEAR = 4 * 2**20  # bytes of a block that is only looked at, on a CPU
+NEAR = 4 * 2**20  # bytes of a block that is only read, on a CPU
 SMALL = 64 * 2**20  # bytes that a table may take on a GPU between rounds
 _mapped: WeakSet[mmap.mmap] = WeakSet()
 
@@ -103,7 +103,7 @@ def blocks(rows: int, row_bytes: int, device: torch.device, at_once: int | None 
 
 
 def row_blocks(values: Tensor) -> Iterator[slice]:
-    """Of a tensor that is looked through, so few rows at a time that they stay near the processor."""
+    """Of a tensor that is only read, so few rows at a time that they stay near the processor."""
     row_bytes = values[:1].numel() * values.element_size()
     return blocks(len(values), row_bytes, values.device, NEAR if values.device.type == "cpu" else None)
 

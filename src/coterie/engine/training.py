@@ -81,8 +81,8 @@ class Training(Checked):
         """Is a step the gradient times the rate, and nothing else?"""
         return self.optimizer == "sgd" and not self.momentum and not self.weight_decay
 
-    def slots(self) -> tuple[str, ...]:
-        """What the optimizer remembers of each parameter."""
+    def state_names(self) -> tuple[str, ...]:
+        """The names of what the optimizer remembers of each parameter."""
         if self.optimizer == "sgd":
             return ("momentum",) if self.momentum else ()
         return ("first", "second")

@@ -46,6 +46,7 @@ from coterie.experiment.schema import (
     saying,
     spell,
 )
+from coterie.files import make_folder, write_whole
 from coterie.model_selection.choice import Choice, Choosing
 from coterie.model_selection.search import Watch as WatchChoosing
 from coterie.model_selection.search import choose_clusters
@@ -105,6 +106,10 @@ class Experiment:
 
     def only(self, method: Method) -> Experiment:
         return replace(self, methods=(method,), several=False)
+
+    def folder_of(self, method: Method, folder: Path) -> Path:
+        """A single method is kept in the run's folder itself, each of several in a folder below it."""
+        return folder / method.label if self.several else folder
 
     def resolved(self) -> str:
         """TOML with every setting spelled out, which loads as the same experiment."""
@@ -215,6 +220,29 @@ class Prepared:
                 watch=watch,
                 experiment=self.experiment.only(method.with_clusters(1)).resolved(),
             )
+
+    def resolve_auto(self, folder: Path, choose: Callable[[Method, Path], int]) -> Prepared:
+        """The same with numbers of clusters in place of "auto", which are written to the run's folder.
+
+        `choose` gives the number for a method, whose own folder keeps what was tried.
+        """
+        asked = self.experiment
+        if not asked.auto:
+            return self
+        methods = []
+        for method in asked.methods:
+            if method.auto:
+                method = method.with_clusters(choose(method, asked.folder_of(method, folder)))
+            methods.append(method)
+        resolved = replace(asked, methods=tuple(methods))
+        here().once(lambda: _write(resolved, folder))
+        return replace(self, experiment=resolved)
+
+
+def _write(resolved: Experiment, folder: Path) -> None:
+    if not resolved.several:
+        make_folder(folder / "clients")  # as in a run that was begun
+    write_whole(folder / "experiment.toml", resolved.resolved().encode())
 
 
 @contextmanager

@@ -1,4 +1,7 @@
-"""The number of clusters chosen, out of the held-out losses that every number left."""
+"""What was tried and what was chosen: every number of clusters with its held-out losses, and the rule.
+
+Every number that was tried is kept in a file of its own, so that a choice can be interrupted.
+"""
 
 from __future__ import annotations
 
@@ -7,20 +10,19 @@ import io
 import json
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from coterie.errors import CoterieError, require
-from coterie.files import make_folder, write_whole
-from coterie.model_selection import tried
-from coterie.model_selection.tried import Tried
+from coterie.files import make_folder, write_json, write_whole
 from coterie.validation import Checked
 
 JSON, CSV, PLOT = "choice.json", "choice.csv", "choice.png"
+TRIED = "tried"  # the folder of what was tried
 CHANCE = 1.645  # standard errors: a one-sided test at 5 %. One client that fares badly makes 1, two make 1.4
 
 
@@ -30,7 +32,7 @@ class Choosing(Checked):
 
     least: int = 1  # the fewest clusters that are tried
     most: int = 8  # the most that are tried; always fewer than there are clients
-    held_out: float = 0.25  # the share of a client's training points that the tries are scored on
+    held_out: float = 0.25  # the share of a client's training points that every number is scored on
     n_init: int = (
         2  # runs of each number, from other random initialisations; that of least held-out loss is kept
     )
@@ -49,6 +51,42 @@ class Choosing(Checked):
         most = max(1, clients - 1)
         require(self.least <= most, "least", self.least, f"1 to {most}, fewer than there are clients")
         return range(self.least, min(self.most, most) + 1)
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A number of clusters after its best attempt."""
+
+    n_clusters: int
+    losses: tuple[float, ...]  # (client,) in the order of their ids, on the points held out, if they have any
+    training: float  # the mean over clients, on the points trained on
+    parameters: int  # numbers in all centers together
+    megabytes: float  # sent in all attempts, the losses included
+
+    def save(self, path: Path, asked: str) -> None:
+        """With a hash of what was asked for, so that nothing else is taken for it."""
+        make_folder(path.parent)
+        write_json(path, {"asked": asked, **asdict(self)}, indent=None)
+
+    @staticmethod
+    def load(path: Path, asked: str) -> Tried:
+        try:
+            kept = json.loads(path.read_text(encoding="utf-8"))
+            same = kept.pop("asked") == asked
+            losses = tuple(math.inf if one is None else float(one) for one in kept["losses"])
+            training = math.inf if kept["training"] is None else kept["training"]
+            tried = Tried(**{**kept, "losses": losses, "training": training})
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
+            raise CoterieError(f"{path} holds nothing that was tried; allowed is to start over") from problem
+        if not same:
+            raise CoterieError(
+                f"{path} was tried with other settings; allowed is to start over, or elsewhere"
+            )
+        return tried
+
+
+def file_of(folder: Path, clusters: int) -> Path:
+    return folder / TRIED / f"{clusters}.json"
 
 
 @dataclass(frozen=True)
@@ -129,19 +167,21 @@ class Choice:
         table.writeheader()
         table.writerows(asdict(line) for line in self.lines)
         write_whole(folder / CSV, text.getvalue().encode())
-        sent = {
-            "n_clusters": self.n_clusters,
-            "why": self.why(),
-            "tried": [_plain(one) for one in self.lines],
-        }
-        write_whole(folder / JSON, (json.dumps(sent, indent=1) + "\n").encode())
+        lines = [asdict(line) for line in self.lines]
+        write_json(folder / JSON, {"n_clusters": self.n_clusters, "why": self.why(), "tried": lines})
+
+
+def anything_tried(folder: Path) -> bool:
+    return (folder / TRIED).is_dir()
 
 
 def forget(folder: Path) -> None:
     """The choice in this folder and what was tried for it, and nothing else that lies there."""
-    tried.forget(folder)
-    for name in (JSON, CSV, PLOT):
-        (folder / name).unlink(missing_ok=True)
+    tried = folder / TRIED
+    for path in (*tried.glob("*.json"), *(folder / name for name in (JSON, CSV, PLOT))):
+        path.unlink(missing_ok=True)
+    with suppress(OSError):  # not empty, or not there
+        tried.rmdir()
 
 
 @dataclass(frozen=True)
@@ -179,8 +219,3 @@ def standard_error(values: Tensor) -> Tensor:
 
 def _are(number: int) -> str:
     return "1 cluster is" if number == 1 else f"{number} clusters are"
-
-
-def _plain(line: Line) -> dict[str, Any]:
-    """JSON has no words for nan and infinity: null."""
-    return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in asdict(line).items()}

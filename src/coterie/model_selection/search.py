@@ -27,8 +27,7 @@ from coterie.engine.model import Loss, as_device
 from coterie.engine.rows import Build, factory
 from coterie.engine.training import Training
 from coterie.errors import CoterieError, require
-from coterie.model_selection.choice import Choice, Choosing
-from coterie.model_selection.tried import Tried, file_of
+from coterie.model_selection.choice import Choice, Choosing, Tried, file_of
 from coterie.prng import id_keys, mix, uniform
 from coterie.protocol.algorithm import Algorithm
 from coterie.protocol.coordinator import Coordinator
@@ -80,18 +79,18 @@ def choose_clusters(
         )
     federation = data if isinstance(data, Federation) else from_arrays(data)
     numbers = choosing.numbers(len(federation))
-    apart = hold_out(federation, choosing.held_out, seed)
+    split = hold_out(federation, choosing.held_out, seed)
     build, where = factory(model), as_device(device)
 
     def begin(clusters: int, number: int) -> Coordinator:
         own = seed if number == 0 else int(mix(seed, "start", number) & (2**63 - 1))
         staged = with_clusters(stages, clusters)
-        return simulate(build, apart, staged, seed=own, loss=loss, device=where, dtype=dtype)
+        return simulate(build, split, staged, seed=own, loss=loss, device=where, dtype=dtype)
 
     tried = []
     for clusters in numbers:
         kept = None if out is None else file_of(Path(out), clusters)
-        tried.append(_best_attempt(partial(begin, clusters), apart, choosing.n_init, kept, experiment, watch))
+        tried.append(_best_attempt(partial(begin, clusters), split, choosing.n_init, kept, experiment, watch))
     choice = Choice.among(tried, choosing.gain)
     if out is not None:
         folder = Path(out)

@@ -48,7 +48,7 @@ def build(
     """What makes a fresh model: one of MODELS sized for the data, or the user's own 'package.module:factory'.
 
     `init="xavier-normal"` draws every matrix from Xavier's normal distribution and sets biases to zero; otherwise
-    a model starts as its layers do.
+    a model is initialised as its layers are.
     """
     require(init in (None, "xavier-normal"), "init", init, "'xavier-normal', or nothing for the layers' own")
     make, sized = (_own(name), ()) if ":" in name else (_known(name), _sizes(name, input_shape, n_outputs))

@@ -51,22 +51,24 @@ class ClientState:
         found[some.to(at.device)] = values.index_select(0, here[some]).to(at.device)
         return found
 
-    # an optimizer's state; where a client trains another cluster each round, `slot` (client,) says which
+    # an optimizer's state; where a client trains another cluster each round, `slot` (client,) says which state it uses
 
     def optimizer(
-        self, training: Training, at: Tensor, start: Tensor, lanes: int, width: int, slot: Tensor | None
+        self, training: Training, at: Tensor, start: Tensor, per_client: int, width: int, slot: Tensor | None
     ) -> dict[str, Tensor]:
         """(problem, ...) what the optimizer had at the end of the last solve; zeros at first."""
-        kept = {name: start.new_zeros(len(at), lanes, width) for name in training.slots()}
-        kept["step"] = start.new_zeros(len(at), lanes)
+        kept = {name: start.new_zeros(len(at), per_client, width) for name in training.state_names()}
+        kept["step"] = start.new_zeros(len(at), per_client)
         for name, zero in kept.items():
             for s, part in _by_slot(slot, at):
                 zero[part] = self.get(f"optimizer.{name}{s}", at[part], zero[part])
         return {name: value.flatten(0, 1) for name, value in kept.items()}
 
-    def keep_optimizer(self, kept: dict[str, Tensor], at: Tensor, lanes: int, slot: Tensor | None) -> None:
+    def keep_optimizer(
+        self, kept: dict[str, Tensor], at: Tensor, per_client: int, slot: Tensor | None
+    ) -> None:
         for name, value in kept.items():
-            value = value.view(len(at), lanes, *value.shape[1:])
+            value = value.view(len(at), per_client, *value.shape[1:])
             for s, part in _by_slot(slot, at):
                 self.put(f"optimizer.{name}{s}", at[part], value[part])
 

@@ -81,7 +81,7 @@ class Cohort:
 
     @property
     def initial(self) -> Tensor:
-        """(client, width) the start that every client can make for itself from the seed."""
+        """(client, width) the initial model, which every client can make for itself from the seed."""
         return self.model.initial("client").expand(len(self), -1)
 
     def keep(self, name: str, value: Tensor) -> None:
@@ -133,29 +133,30 @@ class Cohort:
         pull: float | Tensor = 0.0,
         normalise: bool = True,
         training: Training | None = None,
-        slot: Tensor | None = None,
+        optimizer_slot: Tensor | None = None,
         purpose: str = "train",
     ) -> Tensor:
         """Rows that solve each client's local problem from `start` (client, width).
 
         With start (client, cluster, width), `points` and `weight` may be (point, cluster): one problem per
         client and cluster. Weights count relative to their mean, unless `normalise` is off: then as they are, so
-        that a problem of little weight takes small steps. `training` stands in for the cohort's own. Where a client
-        trains another cluster each round, `slot` (client,) says which, so that each keeps its own optimizer state.
+        that a problem of little weight takes small steps. `anchor` is the reference of the proximal term, and `pull`
+        its weight (mu, lambda in the papers). `training` stands in for the cohort's own. Where a client trains
+        another cluster each round, `optimizer_slot` (client,) says which: each keeps its own optimizer state.
         """
         several = start.dim() == 3
-        lanes = start.shape[1] if several else 1
+        per_client = start.shape[1] if several else 1
         training = training or self.training
-        owner, lane = self.points.remembered("problems", lanes, lambda: self._problems(lanes))
+        owner, column = self.points.remembered("problems", per_client, lambda: self._problems(per_client))
         problems = Problems(
             owner=owner,
-            lane=lane,
-            key=self._lane_keys(purpose, lanes),
+            column=column,
+            key=self._problem_keys(purpose, per_client),
             start=start.reshape(-1, start.shape[-1]),
-            exists=_columns(points, lanes),
-            weight=_columns(weight, lanes),
+            exists=_columns(points, per_client),
+            weight=_columns(weight, per_client),
             normalise=normalise,
-            lanes=lanes,
+            per_client=per_client,
             of_all=True,
         )
         if anchor is not None:
@@ -164,27 +165,31 @@ class Cohort:
             problems.pull = strength.expand(start.shape[:-1]).reshape(-1)
         if training.keep_optimizer:
             width = self.model.rows.n_parameters
-            problems.kept = self.client_state.optimizer(training, self.at, problems.start, lanes, width, slot)
+            problems.kept = self.client_state.optimizer(
+                training, self.at, problems.start, per_client, width, optimizer_slot
+            )
         now = training.rate_at(self.context.round, self.context.rounds)
-        rounds = self.context.rounds if purpose == "train" else 1  # that the like of this is to be done
+        rounds = (
+            self.context.rounds if purpose == "train" else 1
+        )  # how often such problems are still to be solved
         solution = solve(self.model, training, now, self.points, problems, self.compiler, rounds)
-        self.keep("loss", solution.loss.view(len(self), lanes).mean(1))
+        self.keep("loss", solution.loss.view(len(self), per_client).mean(1))
         if training.keep_optimizer:
-            self.client_state.keep_optimizer(solution.kept, self.at, lanes, slot)
+            self.client_state.keep_optimizer(solution.kept, self.at, per_client, optimizer_slot)
         return solution.rows.view(start.shape)
 
-    def _problems(self, lanes: int) -> tuple[Tensor, Tensor]:
-        """(problem,) the client, and the lane."""
-        clients, each = (torch.arange(n, device=self.at.device) for n in (len(self), lanes))
-        return clients.repeat_interleave(lanes), each.repeat(len(self))
+    def _problems(self, per_client: int) -> tuple[Tensor, Tensor]:
+        """(problem,) the client, and its column of points and weights."""
+        clients, each = (torch.arange(n, device=self.at.device) for n in (len(self), per_client))
+        return clients.repeat_interleave(per_client), each.repeat(len(self))
 
-    def _lane_keys(self, purpose: str, lanes: int) -> Tensor:
-        """(problem,) the first lane has the client's own key, so that one lane is as none."""
+    def _problem_keys(self, purpose: str, per_client: int) -> Tensor:
+        """(problem,) the first one has the client's own key, as a single problem has."""
         key = self.key(purpose)[:, None]
-        if lanes == 1:
+        if per_client == 1:
             return key[:, 0]
-        lane = torch.arange(lanes, device=self.keys.device)
-        return torch.where(lane == 0, key, mix(key, "lane", lane)).flatten()
+        column = torch.arange(per_client, device=self.keys.device)
+        return torch.where(column == 0, key, mix(key, "lane", column)).flatten()
 
     # models on data
 
@@ -198,7 +203,7 @@ class Cohort:
         return self._lost[0][2]
 
     def knows_losses(self, centers: Tensor | None) -> bool:
-        """Have the losses of these centers been computed, so that they can be had for nothing?"""
+        """Have the losses of these centers been computed already?"""
         return any(known is centers for known, _, _ in self._lost)
 
     def means(self, values: Tensor) -> Tensor:
@@ -293,7 +298,7 @@ class Cohort:
         return torch.finfo(self.model.dtype).bits // 8
 
 
-def _columns(values: Tensor | None, lanes: int) -> Tensor | None:
+def _columns(values: Tensor | None, per_client: int) -> Tensor | None:
     if values is None:
         return None
-    return values if values.dim() == 2 else values[:, None].expand(-1, lanes)
+    return values if values.dim() == 2 else values[:, None].expand(-1, per_client)

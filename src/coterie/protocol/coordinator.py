@@ -111,7 +111,7 @@ class Coordinator:
         return state
 
     def _begin_at_clients(self, state: State, **known: Tensor) -> None:
-        """Peers are told the centers, and what else their aggregators know."""
+        """Peers are sent the centers, and what else their aggregators know."""
         everybody = state.for_everyone()
         offer = everybody.offer(centers=state.centers, **known) if self.among_peers else everybody.offer()
         self.clients.ask("begin", offer, state.context)

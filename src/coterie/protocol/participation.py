@@ -26,12 +26,12 @@ class Participation(Checked):
     """
 
     fraction: float = 1.0  # of the clients, invited anew each round
-    absent: float = 0.0  # the chance that a client neither reports, trains nor listens in a round
+    absent: float = 0.0  # the chance that a client neither reports, trains nor receives in a round
     stragglers: float = 0.0  # the chance that what a client trained is lost on the way
     select: Select = "uniform"  # how a server chooses the fraction
-    candidates: int | None = None  # by loss: d, who tell their losses; None: twice as many as are invited
+    candidates: int | None = None  # by loss: d, who send their losses; None: twice as many as are invited
     clusters: int | None = None  # per cluster: k of k-FED; None: chosen by separation
-    local_clusters: int = 1  # per cluster: k' of k-FED, the means that a client tells
+    local_clusters: int = 1  # per cluster: k' of k-FED, the means that a client sends
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -71,7 +71,7 @@ class Participation(Checked):
         return self.candidates or min(n_clients, 2 * self.n_invited(n_clients))
 
     def invited(self, keys: Tensor, seed: int, round: int) -> Tensor:
-        """(client,) bool: whom the listener means to ask; `keys` are those of all clients."""
+        """(client,) bool: whom the aggregator means to ask; `keys` are those of all clients."""
         if self.fraction == 1:
             return everyone.mask(len(keys), keys.device)
         invited = torch.zeros_like(keys, dtype=torch.bool)
@@ -79,7 +79,7 @@ class Participation(Checked):
         return invited
 
     def came(self, keys: Tensor, seed: int, round: int) -> Tensor:
-        """(client,) bool: who would come if invited, which no listener knows before."""
+        """(client,) bool: who would come if invited, which no aggregator knows before."""
         if self.absent == 0:
             return everyone.mask(len(keys), keys.device)
         return uniform(mix(seed, round, "absent", keys)) >= self.absent

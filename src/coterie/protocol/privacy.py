@@ -167,5 +167,5 @@ def warn_of_buffers(privacies: Iterable[Privacy | None], rows: Rows) -> None:
     if withheld and any(slot.name in buffers for slot in rows.tail):
         log.warning(
             "the model has buffers (batch-norm statistics) that clients do not send under privacy: centers keep "
-            "those of their random start; layers without them, such as group norm, do better"
+            "those of their random initialisation; layers without them, such as group norm, do better"
         )

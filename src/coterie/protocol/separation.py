@@ -2,7 +2,7 @@
 
 A client takes the centers for a mixture: a point is likely as Σ_s u_s·exp(−loss_s), with the importance u that makes
 its own points likeliest. Its *margin* is how much likelier they are than with an even importance, in units of log S: 1
-where every client is of one cluster, 0 where the centers are alike, or tell points apart (by class, say) but not
+where every client is of one cluster, 0 where the centers are alike, or distinguish points (by class, say) but not
 clients.
 """
 
@@ -17,7 +17,7 @@ from coterie.protocol.cohort import Cohort
 from coterie.protocol.message import Fields, Messages
 
 STEADY = 0.05  # importance has stopped changing if less than this part of it moved, on average
-APART = 0.1  # centers are separated if the margin is higher, on average ...
+MARGIN = 0.1  # centers are separated if the margin is higher, on average ...
 GROWING = 0.1  # ... and has not grown by more than this part of it since it was last measured
 ITERATIONS = 30  # of expectation and maximisation, a concave problem in the importance
 
@@ -41,7 +41,7 @@ def separated(sent: Messages) -> bool:
     if not len(sent):
         return False
     margin, moved, grown = (float(sent.fields[name].mean()) for name in ("margin", "moved", "grown"))
-    return margin > APART and grown < GROWING * margin and moved < STEADY
+    return margin > MARGIN and grown < GROWING * margin and moved < STEADY
 
 
 def likeliest_importance(cohort: Cohort, losses: Tensor) -> Tensor:

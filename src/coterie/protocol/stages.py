@@ -18,7 +18,7 @@ from coterie.validation import Checked
 
 @dataclass(frozen=True)
 class Stage(Checked):
-    """Some rounds of one algorithm. Its centers start the next stage."""
+    """Some rounds of one algorithm. The next stage begins at its centers."""
 
     algorithm: Algorithm
     rounds: int  # how many, or with until = "separated" the most
@@ -78,7 +78,7 @@ class Stages(tuple[Stage, ...]):
 
 
 def _check_pair(before: Algorithm, after: Algorithm) -> None:
-    """Can the second start from the centers of the first? One model starts any number of centers."""
+    """Can the second begin at the centers of the first? From one model any number of centers can begin."""
     if before.last_only:
         raise CoterieError(f"{before.title()} finds the number of clusters; no stage can follow it")
     left, wanted = before.clusters(), after.clusters()

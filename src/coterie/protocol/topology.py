@@ -1,4 +1,4 @@
-"""Who hears whom: a server is one listener, a graph is a listener at every client.
+"""Who receives from whom: a server is one aggregator; in a graph every client is one.
 
 Graphs are drawn over the clients sorted by id, so that the order in which clients are listed changes nothing.
 """
@@ -27,7 +27,7 @@ Pairs = NDArray[np.int64]  # sorted pair numbers, see _number; never a dense mat
 
 @dataclass(frozen=True)
 class Server:
-    """One listener hears every participant."""
+    """One aggregator receives from every participant."""
 
     is_server: ClassVar[bool] = True
 
@@ -40,7 +40,7 @@ class Server:
 
 @dataclass(frozen=True)
 class Graph(Checked):
-    """Every client is a listener, which hears its neighbours and itself.
+    """Every client is an aggregator, which receives from its neighbours and itself.
 
     A graph is redrawn until it is connected. With `rewire` its edges then change from round to round (FedSPD
     B.2.4): an edge goes with that chance, and absent ones come so that their number is kept in expectation.
@@ -84,7 +84,7 @@ class Graph(Checked):
         """Refuse settings that cannot be had with this many clients."""
         require(n_clients >= 1, "the number of clients", n_clients, "at least 1")
         if n_clients == 1:
-            return  # a client alone hears itself, whatever the settings
+            return  # a client alone receives from itself, whatever the settings
         most = n_clients - 1
         if self.degree is not None:
             least = 2 * most / n_clients if self.kind == "barabasi-albert" else 0.0  # m = 1 is a tree
@@ -126,7 +126,7 @@ class Graph(Checked):
         require(self.rewire <= most + 1e-9, "rewire", self.rewire, allowed)
 
     def edges(self, ids: Sequence[str], seed: int, round: int) -> Tensor:
-        """(2, edge): the position of a listener and of a client it hears, sorted; everyone hears itself."""
+        """(2, edge): the position of an aggregator and of a client it receives from, sorted; itself included."""
         return self._walk(tuple(ids), seed).edges(round)
 
     def describe(self, ids: Sequence[str], seed: int) -> dict[str, float]:
@@ -292,7 +292,7 @@ def _random_geometric(n: int, n_edges: int, seed: int) -> Pairs:
 
 
 def _read_pairs(path: str, ids: tuple[str, ...]) -> Pairs:
-    """An edge list: two client ids on a line, apart by a comma or spaces; # starts a comment."""
+    """An edge list: two client ids on a line, with a comma or spaces between them; # starts a comment."""
     try:
         lines = Path(path).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:

@@ -121,7 +121,7 @@ def _flat(table: Any, name: str = "") -> dict[str, Any]:
 
 
 def lines(runs: Sequence[Found]) -> list[Line]:
-    """Runs grouped by everything but the seed; groups of one label are told apart by what differs."""
+    """Runs grouped by everything but the seed; groups of one label are named by what differs."""
     groups: dict[str, dict[int, Found]] = {}
     for run in runs:  # the same seed twice is the same run twice
         groups.setdefault(json.dumps(run.others(), sort_keys=True), {}).setdefault(run.seed, run)
@@ -134,8 +134,8 @@ def _name(run: Found, others: Sequence[Found]) -> str:
     """The label; the experiment's name where another has that label too; and settings where that has them."""
     same_label = [other for other in others if other.label == run.label]
     own = run.others()
-    rivals = [o.others() for o in same_label if o.settings.get("name") == run.settings.get("name")]
-    name = f" ({own.get('name')})" if len(rivals) < len(same_label) else ""
-    keys = sorted({key for rival in rivals for key in rival})
-    differing = [key for key in keys if len({json.dumps(rival.get(key)) for rival in rivals}) > 1]
+    alike = [o.others() for o in same_label if o.settings.get("name") == run.settings.get("name")]
+    name = f" ({own.get('name')})" if len(alike) < len(same_label) else ""
+    keys = sorted({key for one in alike for key in one})
+    differing = [key for key in keys if len({json.dumps(one.get(key)) for one in alike}) > 1]
     return " ".join([run.label + name, *(f"{key}={own[key]}" for key in differing if key in own)])

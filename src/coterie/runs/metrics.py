@@ -1,7 +1,7 @@
 """The quantities that the papers' theorems are about, measured on a run.
 
-Pure functions over tensors. Meters look; they are not told: some need what no listener of a real deployment would
-know (all rows at once, a client's data, the true clusters), and none of them changes anything. What is per cluster
+Pure functions over tensors. No metric changes anything in a run. Some need what no aggregator of a real deployment
+would know: all rows at once, a client's data, the true clusters. What is per cluster
 has nan for a cluster with nobody in it.
 """
 
@@ -20,7 +20,9 @@ from coterie.engine.storage import blocks, mean, row_blocks
 DENSE = 500  # clients up to which all eigenvalues of a graph are computed
 RESTARTS = 100  # of Lanczos iterations for the others; a graph so slow to mix is left without the number
 
-Over = Callable[[Tensor], Tensor]  # from a process's part to that of all; see World.add and World.most
+Over = Callable[
+    [Tensor], Tensor
+]  # from a process's part to that of all; see ProcessGroup.sum and ProcessGroup.max
 # clients' rows, some at a time, as often as they are asked for
 RowBlocks = Callable[[], Iterable[tuple[slice, Tensor]]]
 
@@ -34,8 +36,8 @@ def alone(part: Tensor) -> Tensor:
 
 def center_distances(centers: Tensor) -> tuple[float, float]:
     """δ and Δ, FedSoft eq. (12): the least and the greatest distance between two centers."""
-    apart = torch.pdist(centers.double())
-    return (float(apart.min()), float(apart.max())) if len(apart) else (float("nan"), float("nan"))
+    distance = torch.pdist(centers.double())
+    return (float(distance.min()), float(distance.max())) if len(distance) else (float("nan"), float("nan"))
 
 
 def cosine_between(centers: Tensor) -> float:
@@ -71,11 +73,11 @@ def clustering_objective(
     rows: Tensor, label: Tensor, weight: Tensor, centers: Tensor, add: Over = alone
 ) -> Tensor:
     """(cluster,) F of WeCFL, eq. (4), cluster by cluster: Σ λ_i·‖ω_i − Ω_k‖² / Σ λ_i."""
-    apart = rows.new_empty(len(rows))
+    distance = rows.new_empty(len(rows))
     for some in row_blocks(rows):
         own = centers[label[some]] if len(centers) > 1 else centers
-        apart[some] = (rows[some] - own).square_().sum(1)
-    return mean_by_cluster(apart, label, weight, len(centers), add)
+        distance[some] = (rows[some] - own).square_().sum(1)
+    return mean_by_cluster(distance, label, weight, len(centers), add)
 
 
 def mean_by_cluster(
@@ -106,8 +108,8 @@ def clusterability(
     middle = add(reduce(torch.add, parts))
     furthest = middle.new_full((clusters,), -1.0)  # below any distance
     for some, each in gradients():
-        apart = (middle[label[some]] - each).norm(dim=1)
-        furthest.scatter_reduce_(0, label[some], apart, "amax")
+        distance = (middle[label[some]] - each).norm(dim=1)
+        furthest.scatter_reduce_(0, label[some], distance, "amax")
     found = most(furthest.double()) / middle.norm(dim=1).double()
     return torch.where(total > 0, found, torch.nan)
 
@@ -118,30 +120,31 @@ def clusterability(
 def consensus_distance(centers: Tensor) -> Tensor:
     """(cluster,) E_t of FedSPD, Theorem 5.10: 1/N·Σ_i ‖c_is − c̄_s‖², of centers (client, cluster, parameter)."""
     middle = mean(centers)
-    apart = centers.new_empty(centers.shape[:2])
+    distance = centers.new_empty(centers.shape[:2])
     for some in row_blocks(centers):
         for s in range(centers.shape[1]):
-            apart[some, s] = (centers[some, s] - middle[s]).square().sum(1)
-    return apart.double().mean(0)
+            distance[some, s] = (centers[some, s] - middle[s]).square().sum(1)
+    return distance.double().mean(0)
 
 
 def spectral_gap(edges: Tensor, clients: int) -> float:
     """1 − the second largest |eigenvalue| of FedSPD's mixing matrix, eq. (1), with everyone training one cluster.
 
-    W_ij = 1/|N[i]| for all j that i hears, itself included: the W of Assumption 5.7, whose p is 1 − (1 − gap)² where
-    all have as many neighbours. `edges` (2, edge) are (listener, speaker), both ways, everyone hearing itself. W is
-    similar to the symmetric D^-½·A·D^-½, whose first eigenvector is D^½·1; that is taken out.
+    W_ij = 1/|N[i]| for all j that i receives from, itself included: the W of Assumption 5.7, whose p is
+    1 − (1 − gap)² where all have as many neighbours. `edges` (2, edge) are (aggregator, sender), both ways, and of
+    everyone with itself. W is similar to the symmetric D^-½·A·D^-½, whose first eigenvector is D^½·1; that is taken
+    out.
     """
     if clients == 1:
         return 1.0
     from scipy.sparse import coo_array, diags_array  # here, since importing it takes a while
     from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
 
-    aggregator, speaker = edges.cpu().numpy()
-    hears = coo_array((np.ones(len(aggregator)), (aggregator, speaker)), shape=(clients, clients)).tocsr()
-    degree = np.asarray(hears.sum(axis=1)).ravel()
+    aggregator, sender = edges.cpu().numpy()
+    adjacency = coo_array((np.ones(len(aggregator)), (aggregator, sender)), shape=(clients, clients)).tocsr()
+    degree = np.asarray(adjacency.sum(axis=1)).ravel()
     scale = diags_array(1 / np.sqrt(degree))
-    even = (scale @ hears @ scale).tocsr()
+    even = (scale @ adjacency @ scale).tocsr()
     first = np.sqrt(degree / degree.sum())
     if clients <= DENSE:
         second = np.abs(np.linalg.eigvalsh(even.toarray() - np.outer(first, first))).max()

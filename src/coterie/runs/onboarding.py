@@ -168,7 +168,7 @@ def _cohort(summary: Summary, recipe: Recipe, given: Client, where: str) -> Coho
     )
     task = summary["task"]
     points = _points(summary, given.train, where).to(model.device, model.dtype)
-    known = points.y if task == "regression" else torch.zeros_like(points.y)  # labels are looked at next
+    known = points.y if task == "regression" else torch.zeros_like(points.y)  # labels are checked next
     model.probe(points.x[:4], known[:4])
     _check_labels(model, points, task, where)
     key = id_keys([given.id]).to(model.device)

@@ -16,7 +16,7 @@ from coterie.protocol.cohort import Cohort
 from coterie.protocol.coordinator import Coordinator
 from coterie.protocol.personal import Personal
 from coterie.protocol.privacy_accountant import account
-from coterie.protocol.result import Result, Snapshot
+from coterie.protocol.result import Snapshot
 from coterie.runs import metrics
 
 
@@ -66,7 +66,7 @@ def found_ari(about: Description, result: Snapshot) -> float | None:
     return metrics.ari(result.importance, mixture) if mixture is not None and several else None
 
 
-def summarise(coordinator: Coordinator, about: Description, result: Result) -> dict[str, Any]:
+def summarise(coordinator: Coordinator, about: Description, result: Snapshot) -> dict[str, Any]:
     """Plain numbers for summary.json."""
     stage, traffic = coordinator.stage, coordinator.traffic
     summary: dict[str, Any] = {
@@ -117,7 +117,7 @@ def _personal(scores: Scores | None) -> dict[str, float]:
     return numbers
 
 
-def _centers(coordinator: Coordinator, about: Description, result: Result) -> dict[str, Any]:
+def _centers(coordinator: Coordinator, about: Description, result: Snapshot) -> dict[str, Any]:
     """Each center on each distribution, and the one that is matched to it."""
     scores = center_scores(coordinator, about, result.centers)
     loss = torch.stack([s.loss for s in scores])

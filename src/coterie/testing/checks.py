@@ -149,7 +149,7 @@ def _same_resumed(plan: Stages, after: int, expected: Result) -> Traffic:
 
 
 def absent_clients(case: Case) -> None:
-    """Rounds to which half of the clients come, or nobody, are played; nobody changes nothing."""
+    """Rounds to which half of the clients come, or none, are played; rounds without clients change nothing."""
     for absent in (0.5, 1.0):
         run, result = play(case.stages(who=Participation(absent=absent, stragglers=0.2)), clients())
         _check_finite(result)

@@ -1,4 +1,4 @@
-"""The hidden distributions of a source: how its images look under each, on either side."""
+"""The distributions that clients' data are mixtures of: what the images of a source are under each, on either side."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class Partition(Checked):
             require(not isinstance(value, tuple) or len(value) == 2, key, value, "one number or two")
 
     def _check_together(self) -> None:
-        """Refuse settings that say different things, or that nothing would look at."""
+        """Refuse settings that contradict each other, or that would have no effect."""
         for one, other in (("alpha", "classes"), ("alpha", "by_owner"), ("classes", "by_owner")):
             _refuse(self, one, other, "only one of them, which says what a client has")
         _refuse(self, "imbalance", "power_law", "only one of them, which says who has more")
@@ -122,4 +122,4 @@ def _refuse(settings: Partition, one: str, other: str, allowed: str) -> None:
 def _needs(settings: Partition, key: str, given: bool, what: str) -> None:
     value = getattr(settings, key)
     if value is not None and not given:
-        raise SettingError(key, f"is {value!r}, which nothing looks at; allowed is {key} beside {what}")
+        raise SettingError(key, f"is {value!r}, which has no effect; allowed is {key} beside {what}")

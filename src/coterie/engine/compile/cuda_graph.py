@@ -1,4 +1,4 @@
-"""Work on a GPU recorded once, as a CUDA graph, and replayed without a word from the host."""
+"""Work on a GPU recorded once, as a CUDA graph, and replayed without the host."""
 
 from __future__ import annotations
 

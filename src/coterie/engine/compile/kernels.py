@@ -28,17 +28,17 @@ def _kernel(  # type: ignore[no-untyped-def]
     left, right, out,  # Triton reads annotations, and knows few
     parts: tl.constexpr, part: tl.constexpr, wide: tl.constexpr,
     rows: tl.constexpr, columns: tl.constexpr, inner: tl.constexpr,
-    left_lane: tl.constexpr, left_row: tl.constexpr, left_inner: tl.constexpr,
-    right_lane: tl.constexpr, right_inner: tl.constexpr, right_column: tl.constexpr,
-    out_lane: tl.constexpr, out_row: tl.constexpr, out_column: tl.constexpr,
+    left_slot: tl.constexpr, left_row: tl.constexpr, left_inner: tl.constexpr,
+    right_slot: tl.constexpr, right_inner: tl.constexpr, right_column: tl.constexpr,
+    out_slot: tl.constexpr, out_row: tl.constexpr, out_column: tl.constexpr,
     add: tl.constexpr, precision: tl.constexpr,
     block_rows: tl.constexpr, block_columns: tl.constexpr, block_inner: tl.constexpr,
 ) -> None:  # fmt: skip
-    """One block of one lane's product, of one part of the inner axis, written to `out` or added to it."""
+    """One block of one slot's product, of one part of the inner axis, written to `out` or added to it."""
     across: tl.constexpr = tl.cdiv(columns, block_columns)
     blocks: tl.constexpr = tl.cdiv(rows, block_rows) * across
-    place = tl.program_id(0) // blocks  # of a lane's part, in `out`
-    lane = (place // parts).to(tl.int64)
+    place = tl.program_id(0) // blocks  # of a slot's part, in `out`
+    slot = (place // parts).to(tl.int64)
     block = tl.program_id(0) % blocks
     row = block // across * block_rows + tl.arange(0, block_rows)[:, None]
     column = block % across * block_columns + tl.arange(0, block_columns)[None, :]
@@ -52,17 +52,17 @@ def _kernel(  # type: ignore[no-untyped-def]
         down = begin + tl.arange(0, block_inner)[:, None]
         along = begin + tl.arange(0, block_inner)[None, :]
         a = tl.load(
-            left + lane * left_lane + row * left_row + along * left_inner,
+            left + slot * left_slot + row * left_row + along * left_inner,
             mask=(row < rows) & (along < inner),
             other=0.0,
         )
         b = tl.load(
-            right + lane * right_lane + down * right_inner + column * right_column,
+            right + slot * right_slot + down * right_inner + column * right_column,
             mask=(down < inner) & (column < columns),
             other=0.0,
         )
         total = tl.dot(a, b, total, input_precision=precision)
-    there = out + place.to(tl.int64) * out_lane + row * out_row + column * out_column
+    there = out + place.to(tl.int64) * out_slot + row * out_row + column * out_column
     inside = (row < rows) & (column < columns)
     if add:
         total += tl.load(there, mask=inside, other=0.0)
@@ -83,15 +83,15 @@ def _shape(rows: int, columns: int, inner: int) -> tuple[int, int, int, int, int
     return (128, 64, 32, 8, 3) if rows >= 128 and inner > 64 else (64, 64, 32, 4, 3)
 
 
-def _parts(lanes: int, rows: int, columns: int, inner: int) -> int:
+def _parts(slots: int, rows: int, columns: int, inner: int) -> int:
     """Into how many the inner axis is cut: a few long sums would leave most of the GPU idle."""
     block_rows, block_columns = _shape(rows, columns, inner)[:2]
-    blocks = lanes * triton.cdiv(rows, block_rows) * triton.cdiv(columns, block_columns)
+    blocks = slots * triton.cdiv(rows, block_rows) * triton.cdiv(columns, block_columns)
     return int(max(1, min(inner // SHORTEST, FILLS // blocks)))
 
 
 def _is_wide(values: Tensor) -> bool:
-    """Can a place in a lane be so far from its begin that 32 bits do not say it? Lanes may lie between each other."""
+    """Do offsets within a slot need more than 32 bits? (Slots may be interleaved in memory.)"""
     return (
         sum((n - 1) * stride for n, stride in zip(values.shape[1:], values.stride()[1:], strict=True))
         >= 2**31
@@ -119,9 +119,9 @@ def _is_thin(shape: Sequence[int]) -> bool:
 
 
 def _multiply(left: Tensor, right: Tensor, out: Tensor, parts: int = 1, add: bool = False) -> None:
-    """Into out (lane, row, column), or with several parts (lane and part, row, column)."""
+    """Into out (slot, row, column), or with several parts (slot and part, row, column)."""
     left, right, out = _as_read(left, right, out)
-    lanes, rows, inner = left.shape
+    slots, rows, inner = left.shape
     columns = right.shape[2]
     block_rows, block_columns, block_inner, warps, stages = _shape(rows, columns, inner)
     blocks = triton.cdiv(rows, block_rows) * triton.cdiv(columns, block_columns)
@@ -131,7 +131,7 @@ def _multiply(left: Tensor, right: Tensor, out: Tensor, parts: int = 1, add: boo
     strides = (*left.stride(), *right.stride(), *out.stride())
     form = (add, precision, block_rows, block_columns, block_inner)
     with torch.cuda.device_of(left):  # type: ignore[no-untyped-call] # Triton knows the current one alone
-        _kernel[(lanes * parts * blocks,)](
+        _kernel[(slots * parts * blocks,)](
             left, right, out, parts, part, wide, rows, columns, inner, *strides, *form,
             num_warps=warps, num_stages=stages,
         )  # fmt: skip
@@ -140,13 +140,13 @@ def _multiply(left: Tensor, right: Tensor, out: Tensor, parts: int = 1, add: boo
 # whatever way its matrices lie, it can read them
 @torch.library.custom_op("coterie::products", mutates_args=(), tags=(torch.Tag.flexible_layout,))
 def products(left: Tensor, right: Tensor) -> Tensor:
-    """(lane, row, column), as torch.bmm."""
-    lanes, rows, inner = left.shape
+    """(slot, row, column), as torch.bmm."""
+    slots, rows, inner = left.shape
     columns = right.shape[2]
-    parts = _parts(lanes, rows, columns, inner)
-    out = left.new_empty(lanes * parts, rows, columns)
+    parts = _parts(slots, rows, columns, inner)
+    out = left.new_empty(slots * parts, rows, columns)
     _multiply(left, right, out, parts)
-    return out if parts == 1 else out.view(lanes, parts, rows, columns).sum(1)
+    return out if parts == 1 else out.view(slots, parts, rows, columns).sum(1)
 
 
 @products.register_fake
@@ -183,9 +183,9 @@ def _adds_rows(values: fx.Node, axes: list[int], keeps: bool = False) -> bool:
 
 
 def _multiply_by_ones(node: fx.Node, values: fx.Node) -> None:
-    lanes, rows, _ = values.meta["tensor_meta"].shape
+    slots, rows, _ = values.meta["tensor_meta"].shape
     with node.graph.inserting_before(node):
-        ones = node.graph.call_function(torch.ops.aten.new_ones.default, (values, [lanes, 1, rows]))
+        ones = node.graph.call_function(torch.ops.aten.new_ones.default, (values, [slots, 1, rows]))
     node.target, node.args = torch.ops.coterie.products.default, (ones, values)
 
 

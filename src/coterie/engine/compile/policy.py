@@ -1,6 +1,6 @@
-"""When the step is compiled, and in how many lanes it runs: decided from the work ahead, never from a clock.
+"""When the step is compiled, and in how many slots it runs: decided from the work ahead, never from a clock.
 
-So the same run decides the same way again. (On a GPU a resumed run may have other lanes: steps that are there already
+So the same run decides the same way again. (On a GPU a resumed run may have other slots: steps that are there already
 are taken. There the bits of a resumed run are not promised anyway.)
 """
 
@@ -26,17 +26,17 @@ log = logging.getLogger("coterie.engine.compile.policy")
 
 Compile = Literal["auto"] | bool
 
-PAYS = 60.0  # seconds of uncompiled work ahead, from which on compiling is worth its while
+PAYS = 60.0  # seconds of uncompiled work ahead, from which on compiling pays
 OPERATIONS = 4000  # of a step at the most; compiling a larger one takes many minutes
-SHAPES = 6  # steps that are compiled at the most, for other numbers of lanes or other training
+SHAPES = 6  # steps that are compiled at the most, for other numbers of slots or other training
 NEAR = 1.25  # a step that is there already is taken if it costs no more than so many times the best one
-CACHE = 8 * 2**20  # bytes of a core's lanes that stay near it
+CACHE = 8 * 2**20  # bytes of a core's slots that stay near it
 
 # rough figures of machines, to weigh the work: bytes a second without and with compiling, seconds a step takes anyway
 _PLAIN_SPEED = {"cpu": 7e9, "cuda": 1e12}
 _PLAIN_STEP = {"cpu": 1e-3, "cuda": 3e-3}
 _SECONDS_AN_OPERATION = {"cpu": 0.15, "cuda": 0.04}  # to compile it
-_STEP_LANES = {"cpu": 0, "cuda": 8}  # a compiled step's own time: as much as so many lanes take ...
+_STEP_SLOTS = {"cpu": 0, "cuda": 8}  # a compiled step's own time: as much as so many slots take ...
 _STEP_BYTES = {"cpu": 5e5, "cuda": 6e7}  # ... and as so many bytes
 
 
@@ -47,7 +47,7 @@ class Compiler:
         self.model, self.store, self.clients, self.longest = model, store, clients, longest
         known = model.device.type in _PLAIN_SPEED  # of other devices there are no figures
         self.always, self.off = compile is True, compile is False or not known
-        self.steps: dict[tuple[object, ...], dict[int, CompiledStep]] = {}  # by kind, by lanes
+        self.steps: dict[tuple[object, ...], dict[int, CompiledStep]] = {}  # by kind, by slots
 
     def step_for(
         self,
@@ -55,13 +55,13 @@ class Compiler:
         x: Tensor,
         y: Tensor,
         steps: Sequence[int],
-        lanes: int,
+        per_client: int,
         pulled: bool,
         rounds: int,
     ) -> CompiledStep | None:
         """The compiled step for problems of so many steps, longest first; None: they are to run as they are.
 
-        Every client has `lanes` problems, and as many are expected in each of `rounds` rounds.
+        Every client has `per_client` problems, and as many are expected in each of `rounds` rounds.
         """
         if self.off or not steps or x is not self.store or not self.model.vectorised:
             return None
@@ -75,7 +75,7 @@ class Compiler:
         )
         kind = (batch, pulled, y.shape[1:], training.weight_decay, optimizer)
         known = self.steps.setdefault(kind, {})
-        best = self._lanes(training, batch, steps, self.clients * lanes, known, pulled)
+        best = self._slots(training, batch, steps, self.clients * per_client, known, pulled)
         if best in known:
             return known[best]
         plain = self._plain_seconds(training, batch, steps) * rounds
@@ -83,10 +83,10 @@ class Compiler:
             return None
         step = self._compiled(training, y, best, batch, pulled, plain)
         if step is not None:
-            known[step.lanes] = step
+            known[step.slots] = step
         return step
 
-    def _lanes(
+    def _slots(
         self,
         training: Training,
         batch: int,
@@ -95,16 +95,16 @@ class Compiler:
         known: dict[int, CompiledStep],
         pulled: bool,
     ) -> int:
-        """How many lanes take the least time: few lanes wait for no one, many take a step at once."""
-        each = self._lane_bytes(training, batch, pulled)
+        """How many slots take the least time: few slots wait less for long problems, many share a step."""
+        each = self._slot_bytes(training, batch, pulled)
         kind = self.model.device.type
-        own = _STEP_LANES[kind] + _STEP_BYTES[kind] / each
+        own = _STEP_SLOTS[kind] + _STEP_BYTES[kind] / each
 
-        def cost(lanes: int) -> float:
-            return sum(steps[i] for i in range(0, len(steps), lanes)) * (lanes + own)
+        def cost(slots: int) -> float:
+            return sum(steps[i] for i in range(0, len(steps), slots)) * (slots + own)
 
         tables = table_bytes(training, batch, self.longest)
-        sizes = [max(1, min(most, self._most_lanes(each, tables)))]
+        sizes = [max(1, min(most, self._most_slots(each, tables)))]
         while sizes[-1] > 1:
             sizes.append(min(sizes[-1] - 1, round(sizes[-1] * 0.8)))
         if kind == "cpu":  # by their number alone, so that a resumed run comes to the same bits
@@ -113,7 +113,7 @@ class Compiler:
         near = min(known, key=cost, default=best)
         return near if cost(near) <= NEAR * cost(best) else best
 
-    def _most_lanes(self, each: float, tables: int) -> int:
+    def _most_slots(self, each: float, tables: int) -> int:
         """What memory holds; of a CPU, what its cores keep near them."""
         if self.model.chunk is not None:
             return self.model.chunk
@@ -122,16 +122,16 @@ class Compiler:
             return fit
         return min(max(1, fit), torch.get_num_threads() * max(1, int(CACHE / each)))
 
-    def _lane_bytes(self, training: Training, batch: int, pulled: bool) -> float:
-        """What a step reads and writes of a lane, more or less."""
-        rows = 2 + len(training.slots()) + int(pulled)
+    def _slot_bytes(self, training: Training, batch: int, pulled: bool) -> float:
+        """What a step reads and writes of a slot, more or less."""
+        rows = 2 + len(training.state_names()) + int(pulled)
         numbers = rows * self.model.rows.width + 2 * batch * self.model.training_activations
         return float(numbers * torch.finfo(self.model.dtype).bits // 8)
 
     def _plain_seconds(self, training: Training, batch: int, steps: Sequence[int]) -> float:
         """About how long these problems take without compiling."""
         kind = self.model.device.type
-        each = 3 * self._lane_bytes(training, batch, False)
+        each = 3 * self._slot_bytes(training, batch, False)
         return sum(steps) * each / _PLAIN_SPEED[kind] + steps[0] * _PLAIN_STEP[kind]
 
     def _worth(self, plain: float) -> int:
@@ -139,7 +139,7 @@ class Compiler:
         return min(OPERATIONS, int(plain / 2 / _SECONDS_AN_OPERATION[self.model.device.type]))
 
     def _compiled(
-        self, training: Training, y: Tensor, lanes: int, batch: int, pulled: bool, plain: float
+        self, training: Training, y: Tensor, slots: int, batch: int, pulled: bool, plain: float
     ) -> CompiledStep | None:
         missing = _what_is_missing()
         if missing:
@@ -147,7 +147,7 @@ class Compiler:
             self.off = True
             return None
         why = f"without it this stage is about {plain:.0f} s of work" if plain > PAYS else "as asked for"
-        log.info("steps of %d clients at once are compiled: %s ...", lanes, why)
+        log.info("steps of %d clients at once are compiled: %s ...", slots, why)
         try:
             from coterie.engine.compile.step import CompiledStep  # here, since Inductor comes with it
 
@@ -156,13 +156,13 @@ class Compiler:
                 training,
                 self.store,
                 y,
-                lanes=lanes,
+                slots=slots,
                 batch=batch,
                 pulled=pulled,
                 most_operations=OPERATIONS if self.always else self._worth(plain),
             )
         except torch.cuda.OutOfMemoryError:
-            if lanes == 1:
+            if slots == 1:
                 raise
         except Exception as problem:  # a compiler's refusals have no class in common
             said = str(problem).strip().splitlines() or [type(problem).__name__]
@@ -170,7 +170,7 @@ class Compiler:
             self.off = True
             return None
         # not inside the except above: the error would hold on to what it could not get enough of
-        return self._compiled(training, y, lanes // 2, batch, pulled, plain)
+        return self._compiled(training, y, slots // 2, batch, pulled, plain)
 
 
 def _what_is_missing() -> str | None:

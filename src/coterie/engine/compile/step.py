@@ -1,7 +1,7 @@
 """The whole step as one compiled graph: gather, gradient, pull, update, for a fixed number of problems at once.
 
-A lane is a place for a problem. Everything that a step reads or writes lies in buffers that stay where they are, so
-that on a GPU steps are recorded once, as CUDA graphs, and replayed without a word from the host.
+A slot is a place for one problem. Everything that a step reads or writes lies in buffers that stay where they are, so
+that on a GPU steps are recorded once, as CUDA graphs, and replayed without the host.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ ON_GPU = {
     "realize_reads_threshold": 3,  # at 4, as usual, windows of 2x2 are pooled anew by every window that sees them
 }
 
-Buffers = dict[str, dict[str, Tensor]]  # group, name: lane axis first
+Buffers = dict[str, dict[str, Tensor]]  # group, name: slot axis first
 
 
 class CompiledStep:
-    """One step in so many lanes, and the buffers that it works on."""
+    """One step in so many slots, and the buffers that it works on."""
 
     def __init__(
         self,
@@ -54,35 +54,35 @@ class CompiledStep:
         store: Tensor,
         y: Tensor,
         *,
-        lanes: int,
+        slots: int,
         batch: int,
         pulled: bool,
         most_operations: int,
     ):
         self.model, self.training, self.pulled = model, training, pulled
-        self.lanes, self.batch, self.most_operations = lanes, batch, most_operations
+        self.slots, self.batch, self.most_operations = slots, batch, most_operations
         self.buffers = self._make_buffers(store, y, batch)
         self.factored: list[str] = []  # parameters whose gradient is never written down
         self.draws = True  # does a step draw random numbers, so that it needs its key?
         self._advance = self._compile()  # by so many steps
 
     def _make_buffers(self, store: Tensor, y: Tensor, batch: int) -> Buffers:
-        lanes, rows, dtype = self.lanes, self.model.rows, self.model.dtype
+        slots, rows, dtype = self.slots, self.model.rows, self.model.dtype
 
         def floats(*shape: int) -> Tensor:
             return torch.zeros(shape, dtype=dtype, device=store.device)
 
         def like_parameters() -> dict[str, Tensor]:
-            return {s.name: floats(lanes, *s.shape) for s in rows.parameters}
+            return {s.name: floats(slots, *s.shape) for s in rows.parameters}
 
-        step_numbers = lanes * batch * (3 + y[:1].numel())
-        each = (max(1, min(BLOCK, BLOCK_NUMBERS // step_numbers)), lanes, batch)
+        step_numbers = slots * batch * (3 + y[:1].numel())
+        each = (max(1, min(BLOCK, BLOCK_NUMBERS // step_numbers)), slots, batch)
         return {
             "parameter": like_parameters(),
-            "tail": {s.name: floats(lanes, *s.shape) for s in rows.tail},
+            "tail": {s.name: floats(slots, *s.shape) for s in rows.tail},
             "anchor": like_parameters() if self.pulled else {},
-            **{slot: like_parameters() for slot in self.training.slots()},
-            "number": {name: floats(lanes) for name in ("total", "step", "pull")},
+            **{state: like_parameters() for state in self.training.state_names()},
+            "number": {name: floats(slots) for name in ("total", "step", "pull")},
             "all": {
                 "rate": floats(),
                 "row": torch.zeros(1, dtype=torch.long, device=store.device),
@@ -122,7 +122,7 @@ class CompiledStep:
         return {name: table.index_select(0, b["all"]["row"])[0] for name, table in b["batch"].items()}
 
     def _take(self, b: Buffers, found: list[Tensor]) -> list[Tensor]:
-        """A step as the solver's plain loop takes it, but in all lanes; those that are not alive stay as they are.
+        """A step as the solver's plain loop takes it, but in all slots; those that are not alive stay as they are.
 
         What is left to do: products that are still to be added to the factored parameters, two factors each.
         """
@@ -134,7 +134,7 @@ class CompiledStep:
             self._replace(old, new, alive[:, None])
         for name, gradient in zip(b["parameter"], found, strict=False):
             if name not in self.factored:
-                self._update(b, name, gradient.reshape(self.lanes, -1), alive[:, None])
+                self._update(b, name, gradient.reshape(self.slots, -1), alive[:, None])
         b["all"]["row"].add_(1)
         left, right = found[len(b["parameter"]) :: 2], found[len(b["parameter"]) + 1 :: 2]
         left = [factor * -b["all"]["rate"] for factor in left]
@@ -143,20 +143,20 @@ class CompiledStep:
         ]
 
     def _update(self, b: Buffers, name: str, gradient: Tensor, alive: Tensor) -> None:
-        row = b["parameter"][name].view(self.lanes, -1)
+        row = b["parameter"][name].view(self.slots, -1)
         if self.pulled:
-            anchor = b["anchor"][name].view(self.lanes, -1)
+            anchor = b["anchor"][name].view(self.slots, -1)
             gradient = gradient + b["number"]["pull"][:, None] * (row - anchor)
         new = row.clone()
-        memory = {slot: b[slot][name].view(self.lanes, -1).clone() for slot in self.training.slots()}
+        memory = {state: b[state][name].view(self.slots, -1).clone() for state in self.training.state_names()}
         update(self.training, b["all"]["rate"], b["number"]["step"][:, None], new, gradient, memory)
         self._replace(row, new, alive)
-        for slot, value in memory.items():
-            self._replace(b[slot][name], value, alive)
+        for state, value in memory.items():
+            self._replace(b[state][name], value, alive)
 
     def _replace(self, old: Tensor, new: Tensor, alive: Tensor) -> None:
-        old = old.view(self.lanes, -1)
-        old.copy_(torch.where(alive, new.reshape(self.lanes, -1), old))
+        old = old.view(self.slots, -1)
+        old.copy_(torch.where(alive, new.reshape(self.slots, -1), old))
 
     # made once
 
@@ -212,12 +212,12 @@ class CompiledStep:
     # used for each chunk of problems
 
     def load(self, rows: Tensor, kept: dict[str, Tensor], problems: Problems) -> None:
-        """Put problems into the lanes: rows (lane, width) to begin at, what the optimizer kept, anchors."""
+        """Put problems into the slots: rows (slot, width) to begin at, what the optimizer kept, anchors."""
         b, (parameters, tail) = self.buffers, self.model.rows.split(rows)
         _spread(parameters, b["parameter"])
         _spread(tail, b["tail"])
-        for slot in self.training.slots():
-            _spread(kept[slot], b[slot])
+        for state in self.training.state_names():
+            _spread(kept[state], b[state])
         b["number"]["step"].copy_(kept["step"])
         b["number"]["total"].zero_()
         if problems.anchor is not None and problems.pull is not None:
@@ -225,7 +225,7 @@ class CompiledStep:
             b["number"]["pull"].copy_(problems.pull)
 
     def run(self, schedule: Schedule, points: Points, key: Tensor, rate: Tensor) -> None:
-        """Take all steps of the schedule, for problems with these keys (lane,)."""
+        """Take all steps of the schedule, for problems with these keys (slot,)."""
         step = torch.arange(len(schedule.at), device=key.device)[:, None]
         self.buffers["all"]["rate"].copy_(rate)
         block = len(self.buffers["batch"]["key"])
@@ -244,14 +244,14 @@ class CompiledStep:
                 self._advance(len(at))
 
     def unload(self) -> tuple[Tensor, dict[str, Tensor], Tensor]:
-        """What lies in the lanes: rows, what the optimizer keeps, and the sum of the losses."""
+        """What lies in the slots: rows, what the optimizer keeps, and the sum of the losses."""
         b = self.buffers
         rows = (
             torch.cat([_gathered(b["parameter"]), _gathered(b["tail"])], 1)
             if b["tail"]
             else _gathered(b["parameter"])
         )
-        kept = {slot: _gathered(b[slot]) for slot in self.training.slots()}
+        kept = {state: _gathered(b[state]) for state in self.training.state_names()}
         kept["step"] = b["number"]["step"].clone()
         return rows, kept, b["number"]["total"].clone()
 
@@ -309,7 +309,7 @@ def _called(traced: fx.GraphModule, b: Buffers) -> list[Tensor]:
 
 
 def _spread(rows: Tensor, named: dict[str, Tensor]) -> None:
-    """Rows (lane, number) into tensors of a model, one after another."""
+    """Rows (slot, number) into tensors of a model, one after another."""
     begin = 0
     for tensor in named.values():
         end = begin + tensor[0].numel()
