@@ -52,8 +52,7 @@ def test_every_algorithm_with_a_process_for_each_client(name: str, place: str) -
     plan = Stages((Stage(algorithm(name), 3, MOMENTUM, PLACES[place], lossy),))
     with over_pipes(linear, few(), plan) as run:
         apart = recorded(run)
-    compare(apart, recorded(together(plan)))
-    compare(recorded(loopback(linear, few(), plan, seed=3)), recorded(together(plan)))
+    compare(apart, recorded(together(plan)))  # loopback is compared by the contracts
 
 
 PLANS = {
@@ -125,7 +124,7 @@ def test_loopback_is_resumed_in_another_order(tmp_path: Path) -> None:
 def test_a_client_that_falls_silent_is_absent_from_then_on(
     place: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its process ends in the second round; the others go on, and in loopback without it the same comes out."""
+    """Its process ends in the second round; the others go on without it."""
     plan = Stages(
         (Stage(FedAvg(), 4, TRAINING, Graph("complete") if place == "graph" else PLACES["server"]),)
     )
@@ -141,16 +140,14 @@ def test_a_client_that_falls_silent_is_absent_from_then_on(
     assert sent[0] == [0, 1, 2, 3, 4]
     assert all(1 not in who for who in sent[1:])
     assert centers.isfinite().all()
-    first = replace(plan[0], rounds=1)
-    whole, rest = finish(together(Stages((first,)))), together(plan, few())
-    rest.state = replace(whole.state)
-    if place == "server":  # by hand: the mean of the four that are left, weighted by size
-        rest.progress.round, sizes = 1, few().train.sizes
-        for _ in range(3):
-            before = rest.state
-            messages = rest.step()
-            keep = torch.tensor([i for i in range(5) if i != 1])
-            weight = sizes[keep].double()
-            mean = (weight[:, None] * messages.row[keep]).sum(0) / weight.sum()
-            rest.state = replace(before, centers=mean[None, None], context=rest.state.context)
-        torch.testing.assert_close(centers, rest.state.centers, rtol=0, atol=1e-10)
+    # by hand: from the second round on, the mean of the four that are left, weighted by size
+    by_hand, keep, sizes = together(plan), torch.tensor([0, 2, 3, 4]), few().train.sizes.double()
+    by_hand.step()
+    for _ in range(3):
+        before, messages = by_hand.state, by_hand.step()
+        mean = (sizes[keep, None] * messages.row[keep]).sum(0) / sizes[keep].sum()
+        after = before.centers.clone()
+        after[keep if place == "graph" else 0] = mean
+        by_hand.state = replace(by_hand.state, centers=after)
+    live = keep if place == "graph" else torch.tensor([0])
+    torch.testing.assert_close(centers[live], by_hand.state.centers[live], rtol=0, atol=1e-10)

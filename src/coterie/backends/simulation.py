@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -100,7 +101,7 @@ class Simulation:
         return Sharded(cohort, stages, self.group)
 
 
-def simulate(build: Build, data: Federation, stages: Stages, **how: object) -> Coordinator:
+def simulate(build: Build, data: Federation, stages: Stages, **how: Any) -> Coordinator:
     """One method on clients computed together; the settings are those of `Simulation`."""
     check(stages, len(data))
-    return Simulation(build, data, **how).coordinator(stages)  # type: ignore[arg-type]
+    return Simulation(build, data, **how).coordinator(stages)

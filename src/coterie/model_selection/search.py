@@ -10,7 +10,7 @@ import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -20,7 +20,7 @@ from torch import nn
 
 from coterie.algorithms.initialisation import Initialisation, as_stages
 from coterie.backends.processes import here
-from coterie.backends.simulation import simulate
+from coterie.backends.simulation import Simulation
 from coterie.data import from_arrays
 from coterie.data.federation import Federation
 from coterie.engine.model import Loss, as_device
@@ -30,7 +30,7 @@ from coterie.errors import CoterieError, require
 from coterie.model_selection.choice import Choice, Choosing, Tried, file_of
 from coterie.prng import id_keys, mix, uniform
 from coterie.protocol.algorithm import Algorithm
-from coterie.protocol.coordinator import Coordinator
+from coterie.protocol.coordinator import Coordinator, check
 from coterie.protocol.message import Messages
 from coterie.protocol.participation import Participation
 from coterie.protocol.stages import Stage, check_clustered, with_clusters
@@ -82,10 +82,16 @@ def choose_clusters(
     split = hold_out(federation, choosing.held_out, seed)
     build, where = factory(model), as_device(device)
 
-    def begin(clusters: int, number: int) -> Coordinator:
-        own = seed if number == 0 else int(mix(seed, "start", number) & (2**63 - 1))
+    @cache
+    def simulation(attempt: int) -> Simulation:
+        """The model and the data, tried together once for all numbers; every attempt has a seed of its own."""
+        own = seed if attempt == 0 else int(mix(seed, "start", attempt) & (2**63 - 1))
+        return Simulation(build, split, seed=own, loss=loss, device=where, dtype=dtype)
+
+    def begin(clusters: int, attempt: int) -> Coordinator:
         staged = with_clusters(stages, clusters)
-        return simulate(build, split, staged, seed=own, loss=loss, device=where, dtype=dtype)
+        check(staged, len(split))
+        return simulation(attempt).coordinator(staged)
 
     tried = []
     for clusters in numbers:
@@ -174,7 +180,7 @@ def _training_loss(coordinator: Coordinator, sent: Messages) -> float | None:
     if not len(sent):
         return None
     found = coordinator.clients.ask("training_loss", Messages(sent.clients, {}), coordinator.state.context)
-    loss = float(found.loss.nanmean())
+    loss = float(found.loss.nanmean()) if len(found) else math.nan
     return None if math.isnan(loss) else loss
 
 
