@@ -7,8 +7,11 @@ import runpy
 from pathlib import Path
 
 import pytest
+import torch
+from torch import nn
 
 from coterie import FedAvg
+from coterie.experiment.experiment import load
 from coterie.testing import contracts
 from tests.builders import ROOT
 
@@ -44,6 +47,35 @@ def test_the_page_on_adding_an_algorithm_shows_the_files_of_the_example() -> Non
     assert [path.name for path in files if path.read_text(encoding="utf-8") not in blocks] == []
     names = [contract.name for contract in contracts(FedAvg) if contract.case.place == "server"]
     assert re.findall(r"^\| ([a-z ]+) \|", page, re.MULTILINE) == ["contract", *names]
+
+
+def test_the_lines_of_the_readme_find_two_groups() -> None:
+    torch.set_num_threads(1)
+    g = torch.Generator().manual_seed(0)
+    rules, clinics = torch.randn(2, 5, generator=g), {}
+    for number, letter in enumerate("abcdefgh"):
+        x = torch.randn(100, 5, generator=g)
+        clinics[f"clinic-{letter}"] = x, (x @ rules[number % 2] > 0).long()
+    x, y = clinics["clinic-b"]
+    names = {"clinics": clinics, "Net": lambda: nn.Linear(5, 2), "x": x, "y": y}
+    exec(_only_block("python", (ROOT / "README.md").read_text(encoding="utf-8")), names)
+    importance = torch.tensor(names["run"].importance.to_numpy())  # type: ignore[attr-defined]
+    first = importance[:1].round()
+    torch.testing.assert_close(importance[::2], first.expand(4, 2), rtol=0, atol=0.01)
+    torch.testing.assert_close(importance[1::2], 1 - first.expand(4, 2), rtol=0, atol=0.01)
+
+
+def test_the_command_of_the_readme_fits_its_experiment(tmp_path: Path) -> None:
+    page, path = (ROOT / "README.md").read_text(encoding="utf-8"), tmp_path / "experiment.toml"
+    path.write_text(_only_block("toml", page))
+    changes = re.findall(r"coterie run experiment.toml.* --set (\S+)", page)
+    assert changes
+    load(path, changes)
+
+
+def _only_block(language: str, page: str) -> str:
+    (block,) = re.findall(rf"```{language}\n(.*?)```", page, re.DOTALL)
+    return str(block)
 
 
 def links(page: Path) -> list[tuple[Path, str]]:
