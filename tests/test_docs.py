@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import runpy
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 import torch
@@ -12,8 +13,9 @@ from torch import nn
 
 from coterie import FedAvg
 from coterie.experiment.experiment import load
-from coterie.testing import contracts
-from tests.builders import ROOT
+from coterie.protocol import Algorithm, Received
+from coterie.testing import Contract, contracts
+from tests.builders import ROOT, messages, state
 
 DOCS = ROOT / "docs"
 TEXTS = sorted({*ROOT.glob("*.md"), *ROOT.glob("*/README.md"), *DOCS.rglob("*.md")})
@@ -47,6 +49,29 @@ def test_the_page_on_adding_an_algorithm_shows_the_files_of_the_example() -> Non
     assert [path.name for path in files if path.read_text(encoding="utf-8") not in blocks] == []
     names = [contract.name for contract in contracts(FedAvg) if contract.case.place == "server"]
     assert re.findall(r"^\| ([a-z ]+) \|", page, re.MULTILINE) == ["contract", *names]
+
+
+def fedavgm() -> type[Algorithm]:
+    """As the page on adding an algorithm has it."""
+    page = (DOCS / "how-to" / "add-an-algorithm.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```python\n((?:(?!```).)*class FedAvgM.*?)```", page, re.DOTALL)
+    names: dict[str, Any] = {"__name__": __name__}
+    exec(block, names)
+    return cast("type[Algorithm]", names["FedAvgM"])
+
+
+@pytest.mark.parametrize("contract", contracts(fedavgm()), ids=str)
+def test_contracts_of_fedavgm(contract: Contract) -> None:
+    contract()
+
+
+def test_two_rounds_of_fedavgm_by_hand() -> None:
+    algorithm = fedavgm()()
+    known = algorithm.begin(state([[[1.0]]], 2))
+    for sent, expected in ((3.0, 3.0), (2.0, 3.8)):  # v = −2; then v = 0.9·(−2) + 3 − 2 = −0.8
+        received = Received.by_server(messages([0, 1], row=[[sent - 1], [sent + 1]], size=[5, 5]))
+        known = algorithm.combine(known, received)
+        assert float(known.centers) == pytest.approx(expected)
 
 
 def test_the_lines_of_the_readme_find_two_groups() -> None:
