@@ -35,6 +35,7 @@ from coterie.experiment.methods import (
     spelled_method,
     stages_of,
 )
+from coterie.experiment.other_names import refuse_other_names
 from coterie.experiment.schema import (
     REQUIRED,
     Section,
@@ -273,6 +274,7 @@ def load(path: Path | str, overrides: Iterable[str] = (), seed: int | None = Non
 
 def parse(table: Table, name: str = "experiment", folder: Path | str = ".") -> Experiment:
     """The experiment in a table; its relative paths are looked for in `folder`."""
+    refuse_other_names(table)
     file = _File(**check(Section("", table), parameters(_File)).values)
     check_one_way(file)
     folder = Path(folder).absolute()
