@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import configparser
 import re
 import runpy
 from pathlib import Path
@@ -49,6 +50,26 @@ def test_the_page_on_adding_an_algorithm_shows_the_files_of_the_example() -> Non
     assert [path.name for path in files if path.read_text(encoding="utf-8") not in blocks] == []
     names = [contract.name for contract in contracts(FedAvg) if contract.case.place == "server"]
     assert re.findall(r"^\| ([a-z ]+) \|", page, re.MULTILINE) == ["contract", *names]
+
+
+def test_the_rooms_are_listed_as_they_are_checked() -> None:
+    rules = configparser.ConfigParser()
+    rules.read(ROOT / ".importlinter")
+    layers = rules["importlinter:contract:rooms"]["layers"].replace("coterie.", "").split("\n")[1:]
+    chain = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    assert " > ".join(layers) in " ".join(chain.split())
+    page = (DOCS / "explanation" / "index.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (`.*?`) \| ", page.partition("## The rooms of the code")[2], re.MULTILINE)
+    assert [row.replace("`", "").replace("\\|", "|") for row in rows[: len(layers)]] == layers
+
+
+def test_terms_of_the_explanation_are_in_the_glossary() -> None:
+    page = (DOCS / "explanation" / "index.md").read_text(encoding="utf-8")
+    glossary = (DOCS / "reference" / "glossary.md").read_text(encoding="utf-8")
+    words = {re.sub(r"\W", "", word) for word in re.findall(r"^\| ([^|]+) \|", glossary, re.MULTILINE)}
+    terms = re.findall(r"(?<![*\w])\*{1,2}([A-Za-z ]+?)\.?\*{1,2}", page)
+    assert len(terms) > 8
+    assert [term for term in terms if term.lower().removesuffix("s") not in words] == []
 
 
 def fedavgm() -> type[Algorithm]:

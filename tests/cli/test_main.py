@@ -226,3 +226,10 @@ def test_regression_is_scored_by_its_squared_error(capsys: pytest.CaptureFixture
     ]
     summary = json.loads(Path("r/summary.json").read_text())
     assert f"{summary['personal']['loss']:.3f}" in _line(text, "FedSoft")
+
+
+def test_without_a_command_there_is_the_help_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    assert printed.out.count("Usage: coterie") == 1
