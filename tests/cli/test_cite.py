@@ -34,6 +34,14 @@ def _of(*names: str) -> list[str]:
     return [ALGORITHMS[name].bibtex for name in names]
 
 
+def _begun_by(name: str, after: str) -> list[str]:
+    return [_first(name, after), *_of(after)]
+
+
+def _first(name: str, after: str) -> str:
+    return f"% {name}: the initialisation of {after}\n{ALGORITHMS[name].bibtex}"
+
+
 def _entries(folder: Path) -> list[str]:
     return citation(folder).split("\n\n")
 
@@ -44,10 +52,13 @@ def _entries(folder: Path) -> list[str]:
         ({"algorithm": {"name": "FedAvg"}}, _of("FedAvg")),
         ({"algorithm": {"name": "Local"}}, []),
         ({"algorithm": {"name": "IFCA", "n_clusters": 2}, "init": "random"}, _of("IFCA")),
-        ({"algorithm": {"name": "IFCA", "n_clusters": 2}}, _of("WeCFL", "IFCA")),  # its own choice: clients
-        ({"algorithm": {"name": "FedSPD", "n_clusters": 2}, **GRAPH}, _of("FedSoft", "FedSPD")),  # soft
-        ({"algorithm": {"name": "FedEM", "n_clusters": 2}, "init": "one-shot"}, [KFed.bibtex, *_of("FedEM")]),
-        ({"algorithm": {"name": "WeCFL", "n_clusters": 2}, "init": "warm-up"}, _of("FedAvg", "WeCFL")),
+        ({"algorithm": {"name": "IFCA", "n_clusters": 2}}, _begun_by("WeCFL", "IFCA")),  # clients
+        ({"algorithm": {"name": "FedSPD", "n_clusters": 2}, **GRAPH}, _begun_by("FedSoft", "FedSPD")),  # soft
+        (
+            {"algorithm": {"name": "FedEM", "n_clusters": 2}, "init": "one-shot"},
+            _begun_by("OneShot", "FedEM"),
+        ),
+        ({"algorithm": {"name": "WeCFL", "n_clusters": 2}, "init": "warm-up"}, _begun_by("FedAvg", "WeCFL")),
         ({"algorithm": {"name": "FedAvg+", "n_clusters": 2}}, _of("WeCFL")),
     ],
 )
@@ -61,6 +72,15 @@ def test_the_union_of_several_methods(tmp_path: Path) -> None:
     names = ("FedAvg", "FedProx", "FedAvg")
     methods = [{"label": f"m{i}", "algorithm": {"name": name}} for i, name in enumerate(names)]
     assert _entries(_begun(tmp_path / "run", method=methods)) == [*_of("FedAvg", "FedProx"), COTERIE]
+
+
+def test_what_an_experiment_names_is_not_called_an_initialisation(tmp_path: Path) -> None:
+    spd, soft = ({"algorithm": {"name": name, "n_clusters": 2}} for name in ("FedSPD", "FedSoft"))
+    methods = [{**spd, **GRAPH}, {**soft, "init": "random"}]
+    assert _entries(_begun(tmp_path / "a", method=methods)) == [*_of("FedSoft", "FedSPD"), COTERIE]
+    assert _entries(_begun(tmp_path / "b", stage=[soft, spd])) == [*_of("FedSoft", "FedSPD"), COTERIE]
+    begun = _begun(tmp_path / "c", stage=[{**soft, "init": "warm-up"}, spd])
+    assert _entries(begun) == [_first("FedAvg", "FedSoft"), *_of("FedSoft", "FedSPD"), COTERIE]
 
 
 def test_client_selection_and_privacy(tmp_path: Path) -> None:

@@ -44,6 +44,9 @@ def test_the_command(folder: Path, asked: tuple[object, ...], capsys: pytest.Cap
         line for line in lines if "of" in line and line[0] == "1"
     )  # m0: each cluster is on one device
     assert measures[1:4] == ["3", "of", "15"]  # a pair on each device
+    legend = " ".join(said.out.split())
+    for word in ("m0: ", "active pairs: ", "separation: ", "cost: ", "see docs/how-to/k-fed.md"):
+        assert word in legend
     found = pd.read_parquet(out)
     assert list(found.columns) == ["device", "row", "label"]
     truth = {"one": 0, "two": 2, "three": 4}

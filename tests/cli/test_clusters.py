@@ -64,6 +64,8 @@ def test_choose_clusters_finds_prints_and_writes(clusters: int, capsys: pytest.C
     printed = capsys.readouterr()
     assert printed.err == ""
     assert f"WeCFL: {clusters} clusters are chosen: the held-out loss" in printed.out
+    assert "in found/choice.csv and found/choice.json, what was tried in found/tried\n" in printed.out
+    assert "The plot is found/choice.png\n" in printed.out
     choice = json.loads(Path("found/choice.json").read_text())
     assert choice["n_clusters"] == clusters
     assert [line["n_clusters"] for line in choice["tried"] if line["chosen"]] == [clusters]

@@ -184,6 +184,11 @@ def test_comparing_gives_mean_and_deviation_over_seeds(capsys: pytest.CaptureFix
     assert line[1:7] == [f"{fmean(each):.3f} ± {stdev(each):.3f}" for each in columns.values()]
     assert line[-1] == "2"
     assert [_line(text, label)[-1] for label in LABELS] == ["2", "2", "2"]
+    assert sorted(LABELS, key=lambda label: text.index(f"\n {label} ")) == LABELS  # as in the experiment
+    assert "other centers" not in text
+    assert " ".join(text.split()).endswith(
+        "on their held-out points; mean ± sample standard deviation over seeds"
+    )
 
 
 def test_runs_that_differ_in_more_than_the_seed_get_different_names(
@@ -221,3 +226,10 @@ def test_regression_is_scored_by_its_squared_error(capsys: pytest.CaptureFixture
     ]
     summary = json.loads(Path("r/summary.json").read_text())
     assert f"{summary['personal']['loss']:.3f}" in _line(text, "FedSoft")
+
+
+def test_without_a_command_there_is_the_help_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    assert printed.out.count("Usage: coterie") == 1

@@ -103,6 +103,49 @@ CASES = [
         {"data": {"source": "digits", "pattern": "pure"}},
         ("data.pattern is now called mixture",),
     ),
+    Case(
+        "several old keys",
+        {"training.rate": 3, "training.batch": 5, "data.pattern": "pure", "start": "random"},
+        (
+            "data.pattern is now called mixture, start is now called init, training.rate is now called learning_rate, "
+            "training.batch is now called batch_size; write data.mixture, init, training.learning_rate, "
+            "training.batch_size",
+        ),
+    ),
+    Case(
+        "old keys of a method's stage",
+        {
+            "algorithm": GONE,
+            "method": [{"tries": 2, "stage": [{"training": {"rate": 1}, "algorithm": {"name": "IFCA"}}]}],
+        },
+        (
+            "method.0.tries is now called n_init, method.0.stage.0.training.rate is now called learning_rate; "
+            "write method.0.n_init, method.0.stage.0.training.learning_rate",
+        ),
+    ),
+    Case(
+        "lr in training",
+        {"training.lr": 0.1},
+        ("training.lr: the learning rate is called learning_rate; write training.learning_rate",),
+    ),
+    Case(
+        "lr of the file",
+        {"lr": 0.1},
+        ("lr: the learning rate is called learning_rate; write training.learning_rate",),
+    ),
+    Case(
+        "lr of an algorithm",
+        {"algorithm.lr": 0.1},
+        ("algorithm.lr: the learning rate is called learning_rate; write training.learning_rate",),
+    ),
+    Case(
+        "settings of training in the file",
+        {"batch_size": 5, "epochs": 3, "rate": 1},
+        (
+            "batch_size is a setting of training, epochs is a setting of training, rate is a setting of training; "
+            "write training.batch_size, training.epochs, training.learning_rate",
+        ),
+    ),
     Case("old key of the file", {"tries": 3}, ("tries is now called n_init; write n_init",)),
     Case("key of the algorithm", {"algorithm.pul": 3}, ("algorithm.pul", "nearest is 'pull'", "refresh")),
     Case("key of the data", {"data.client": 3}, ("data.client ", "nearest is 'clients'", "mixture")),

@@ -1,13 +1,36 @@
-"""What an aggregator draws, and whom it offers something."""
+"""What an aggregator keeps, draws and received, and whom it offers something."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 import torch
 
+from coterie.errors import CoterieError
 from coterie.protocol.message import RoundContext
-from tests.builders import F64, state
+from coterie.protocol.received import Received
+from tests.builders import F64, messages, state
+
+
+@pytest.mark.parametrize("shape", [(), (1, 3), (3, 4)])
+def test_what_is_kept_is_per_client(shape: tuple[int, ...]) -> None:
+    s = state([[[0.0]]], 4)
+    with pytest.raises(CoterieError) as refused:
+        s.update(velocity=torch.zeros(shape))
+    assert str(refused.value) == (
+        f"velocity has the shape {shape}; what an aggregator keeps besides centers is per client, "
+        "so its first axis must be 4"
+    )
+    assert s.update(velocity=torch.zeros(4, 3)).velocity.shape == (4, 3)
+
+
+def test_who_received_any_message() -> None:
+    edges = torch.tensor([[0, 0, 1, 3], [0, 2, 1, 2]])  # aggregator, sender
+    sent = messages([0, 2], size=[1, 1])  # client 1 sent nothing
+    assert Received.by_peers(sent, 4, edges).any.tolist() == [True, False, False, True]
+    assert Received.by_server(sent).any.tolist() == [True]
+    assert Received.by_server(messages([], size=[])).any.tolist() == [False]
 
 
 def test_draws_follow_their_chances() -> None:

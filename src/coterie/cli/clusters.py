@@ -118,6 +118,7 @@ def choose_number(prepared: Prepared, method: Method, folder: Path, watcher: Wat
 
 def show(console: Console, method: Method, choice: Choice, folder: Path | None = None) -> None:
     """The table, the sentence, and where a folder is given the plot."""
+    from coterie.model_selection.choice import CSV, JSON, TRIED
     from coterie.report import plots, tables
 
     console.print(tables.chosen(choice))
@@ -126,7 +127,11 @@ def show(console: Console, method: Method, choice: Choice, folder: Path | None =
     if warning is not None:
         log.warning("%s: %s", method.label, warning)
     if folder is not None:
+        say(
+            console,
+            f"The numbers are in {folder / CSV} and {folder / JSON}, what was tried in {folder / TRIED}",
+        )
         try:
-            plots.draw_choice(choice, folder)
+            say(console, f"The plot is {plots.draw_choice(choice, folder)}")
         except CoterieError as problem:  # the table is there all the same
             log.warning("%s", problem)

@@ -20,6 +20,12 @@ from coterie.errors import CoterieError
 from coterie.files import make_folder, write_whole
 
 _FILES = "a folder with one .npz, .csv or .parquet per device"
+LEGEND = (
+    "m0: 1 if each cluster lies on one device, large if a device has few points of a cluster; "
+    "active pairs: clusters that some device both has; "
+    "separation: distance of two clusters over what the theorem asks for; "
+    "cost: sum of squared distances to the centers; see docs/how-to/k-fed.md"
+)
 _EMPTY = "has no points; at least one is needed, or leave the file out"
 
 
@@ -157,7 +163,7 @@ def measured(model: KFed) -> Table:
         "of the others": _least(model.inactive_separations_[inactive]),
         "cost": f"{model.cost_:.4g}",
     }
-    return _one_line(cells)
+    return _one_line(cells, LEGEND)
 
 
 def _least(separations: Floats) -> str:
@@ -165,8 +171,8 @@ def _least(separations: Floats) -> str:
     return f"{known.min():.3g}" if len(known) else "–"
 
 
-def _one_line(cells: Mapping[str, object]) -> Table:
-    table = Table(box=SIMPLE_HEAD, show_edge=False)
+def _one_line(cells: Mapping[str, object], legend: str | None = None) -> Table:
+    table = Table(box=SIMPLE_HEAD, show_edge=False, caption=legend, caption_justify="left")
     for heading in cells:
         table.add_column(heading, justify="right")
     table.add_row(*map(str, cells.values()))

@@ -61,13 +61,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         usage = getattr(problem, "format_message", None)  # typer's own, wherever this version defines them
         if usage is None:
             raise
-        return _refuse(usage() or "nothing was asked for; `coterie --help` lists the commands")
+        return _refuse(usage())
     finally:
         log.removeHandler(handler)
 
 
 def _refuse(message: str) -> int:
-    _say(" ".join(message.split()))
+    """Without a command the help is printed, and there is no message."""
+    if message:
+        _say(" ".join(message.split()))
     _wait_for_all(message)
     return WRONG
 

@@ -78,8 +78,9 @@ def _begin(asked: Experiment, folder: Path, again: bool, text: str) -> None:
 
 
 def _make_room(experiment: Experiment, folder: Path, again: bool) -> None:
-    """Refuse a folder that holds a run, or forget that run."""
+    """Refuse a folder that holds a run, or forget that run, whose methods need not be those of the run to come."""
     from coterie.model_selection.choice import anything_tried, forget
+    from coterie.report.compare import labels_of
     from coterie.runs.folder import RunFolder
 
     folders = [folder, *(experiment.folder_of(method, folder) for method in experiment.methods)]
@@ -89,19 +90,10 @@ def _make_room(experiment: Experiment, folder: Path, again: bool) -> None:
             f"--out is '{folder}', which already holds a run; allowed is another folder, --again to start over, "
             f"or `coterie resume {folder}`"
         )
-    old = [RunFolder(folder / label) for label in _labels_of(folder)]
+    old = [RunFolder(folder / label) for label in labels_of(folder)]
     for store in (*old, *reversed(taken)):
         forget(store.folder)
         store.clear()
-
-
-def _labels_of(folder: Path) -> list[str]:
-    """The methods of the run that lies in this folder, which need not be those of the run to come."""
-    try:
-        old = toml.read((folder / "experiment.toml").read_text(encoding="utf-8"), str(folder))
-        return [Path(method["label"]).name for method in old["method"]]
-    except (OSError, ValueError, KeyError, TypeError):
-        return []
 
 
 # playing

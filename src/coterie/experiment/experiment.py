@@ -35,6 +35,7 @@ from coterie.experiment.methods import (
     spelled_method,
     stages_of,
 )
+from coterie.experiment.other_names import refuse_other_names
 from coterie.experiment.schema import (
     REQUIRED,
     Section,
@@ -71,7 +72,9 @@ class _File(MethodTable):
     checkpoint_every: Annotated[int, Field(ge=1)] = 10
     dtype: Literal["float32", "float64"] = "float32"
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    threads: Annotated[int, Field(ge=1)] | None = None  # of the CPU
+    threads: Annotated[int, Field(ge=1)] | None = (
+        None  # of the CPU; for small models 1 is fastest; none: as torch decides
+    )
     compile: Literal["auto"] | bool = "auto"  # training steps: "auto" where the work ahead pays for it
     tf32: bool = False  # let a GPU multiply matrices faster and less exactly
     data: Table
@@ -273,6 +276,7 @@ def load(path: Path | str, overrides: Iterable[str] = (), seed: int | None = Non
 
 def parse(table: Table, name: str = "experiment", folder: Path | str = ".") -> Experiment:
     """The experiment in a table; its relative paths are looked for in `folder`."""
+    refuse_other_names(table)
     file = _File(**check(Section("", table), parameters(_File)).values)
     check_one_way(file)
     folder = Path(folder).absolute()

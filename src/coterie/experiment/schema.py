@@ -18,16 +18,6 @@ from coterie.validation import NONE, describe, nearest
 
 Table = dict[str, Any]
 REQUIRED = inspect.Parameter.empty
-RENAMED = {  # keys of experiment files from before 0.1.0: what they are called now
-    "rate": "learning_rate",
-    "batch": "batch_size",
-    "keep": "keep_optimizer",
-    "start": "init",
-    "starts": "n_init",
-    "tries": "n_init",
-    "pattern": "mixture",
-    "share_noise": "importance_noise",
-}
 
 
 @dataclass(frozen=True)
@@ -80,9 +70,6 @@ def check(section: Section, known: Mapping[str, Setting], also: Sequence[str] = 
     for key in section.values:
         if key not in known:
             names = [*also, *known]
-            new = RENAMED.get(key)
-            if new is not None and new in known:
-                raise CoterieError(f"{section.name(key)} is now called {new}; write {section.name(new)}")
             close = nearest(key, names)
             raise CoterieError(
                 f"{section.name(key)} is not a known key{close}; allowed is {', '.join(names) or 'nothing'}"

@@ -43,6 +43,13 @@ class Received:
         sent = number[edges[1]] >= 0
         return Received(messages, aggregators, torch.stack([edges[0][sent], number[edges[1]][sent]]), False)
 
+    @property
+    def any(self) -> Tensor:
+        """(aggregator,) bool: who received a message. Over a graph an absent peer receives none."""
+        received = torch.zeros(self.aggregators, dtype=torch.bool, device=self.edges.device)
+        received[self.edges[0]] = True
+        return received
+
     def mean(self, name: str, weight: Tensor, otherwise: Tensor) -> Tensor:
         """(aggregator, cluster, width) the mean of the rows received, by weights (message, cluster).
 

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from coterie.data import everyone
 from coterie.engine.rows import Rows
+from coterie.errors import CoterieError
 from coterie.prng import gumbel, mix
 from coterie.protocol.message import Messages, Named, RoundContext
 
@@ -36,6 +37,13 @@ class State(Named):
         return len(self.keys)
 
     def update(self, centers: Tensor | None = None, **changed: Tensor) -> State:
+        """With other centers, and with fields (client, ...) that are new or changed."""
+        for name, value in changed.items():
+            if value.shape[:1] != self.keys.shape:
+                raise CoterieError(
+                    f"{name} has the shape {tuple(value.shape)}; what an aggregator keeps besides centers is per "
+                    f"client, so its first axis must be {self.n_clients}"
+                )
         centers = self.centers if centers is None else centers
         return replace(self, centers=centers, fields={**self.fields, **changed})
 

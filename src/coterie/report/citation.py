@@ -14,7 +14,7 @@ from coterie.algorithms.fedspd import FedSPD
 from coterie.clustering.paper import BIBTEX as KFED
 from coterie.errors import CoterieError
 from coterie.experiment.experiment import load
-from coterie.protocol.stages import Stage
+from coterie.experiment.methods import Method
 
 log = logging.getLogger("coterie")
 
@@ -48,20 +48,29 @@ class Used:
     algorithm: str  # the name of its class
     select: str
     mechanism: str | None  # of privacy
+    comment: str = ""  # why it was used, where the experiment does not name it
 
-    def entries(self) -> Iterator[str]:
+    def entries(self) -> Iterator[tuple[str, str]]:
+        """Each with its comment."""
         known = {kind.__name__: kind.bibtex for kind in ALGORITHMS.values()}
         if self.algorithm not in known:
             log.warning("%s is none of coterie's algorithms; its reference is not known here", self.algorithm)
-        yield known.get(self.algorithm, "")
-        yield from OF_SELECTION.get(self.select, ())
-        yield from OF_PRIVACY.get(self.mechanism or "", ())
+        yield known.get(self.algorithm, ""), self.comment
+        for entry in (*OF_SELECTION.get(self.select, ()), *OF_PRIVACY.get(self.mechanism or "", ())):
+            yield entry, ""
 
 
 def citation(folder: Path) -> str:
     """Each entry once, in the order of the stages; coterie itself comes last."""
-    entries = [entry for used in _stages(folder) for entry in used.entries() if entry]
-    return "\n\n".join(dict.fromkeys([*entries, COTERIE]))
+    comments: dict[str, list[str]] = {}
+    for entry, comment in (each for used in _stages(folder) for each in used.entries() if each[0]):
+        comments.setdefault(entry, []).append(comment)
+    return "\n\n".join([*(_commented(entry, each) for entry, each in comments.items()), COTERIE])
+
+
+def _commented(entry: str, comments: list[str]) -> str:
+    """What the experiment names at least once needs no comment."""
+    return entry if "" in comments else "".join(dict.fromkeys(comments)) + entry
 
 
 def _stages(folder: Path) -> list[Used]:
@@ -75,12 +84,17 @@ def _stages(folder: Path) -> list[Used]:
     if "made" in table:
         stages = table.get("stages")
         return [_from_python(stage, folder) for stage in (stages if isinstance(stages, list) else [stages])]
-    return [_from_stage(stage) for method in load(path).methods for stage in method.stages]
+    return [used for method in load(path).methods for used in _from_method(method)]
 
 
-def _from_stage(stage: Stage) -> Used:
-    mechanism = None if stage.privacy is None else stage.privacy.mechanism
-    return Used(type(stage.algorithm).__name__, stage.participation.select, mechanism)
+def _from_method(method: Method) -> Iterator[Used]:
+    """An initialisation has the same origin as the stage that it initialises, which is the last of that origin."""
+    initialised = {id(origin): stage for origin, stage in zip(method.origins, method.stages, strict=True)}
+    for origin, stage in zip(method.origins, method.stages, strict=True):
+        name, after = stage.algorithm.title(), initialised[id(origin)].algorithm.title()
+        comment = "" if name == after else f"% {name}: the initialisation of {after}\n"
+        mechanism = None if stage.privacy is None else stage.privacy.mechanism
+        yield Used(type(stage.algorithm).__name__, stage.participation.select, mechanism, comment)
 
 
 def _from_python(stage: Any, folder: Path) -> Used:

@@ -11,6 +11,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
+from coterie import toml
 from coterie.errors import CoterieError
 from coterie.runs.folder import RunFolder
 
@@ -94,13 +95,29 @@ def find(folders: Iterable[Path]) -> tuple[list[Found], list[Path]]:
     for folder in folders:
         if not folder.is_dir():
             raise CoterieError(f"{folder} is not a folder; allowed are folders that hold runs")
-        for experiment in sorted(folder.rglob("experiment.toml")):
-            store = RunFolder(experiment.parent)
+        for one in sorted((file.parent for file in folder.rglob("experiment.toml")), key=_place):
+            store = RunFolder(one)
             if store.finished:
                 finished[store.folder.resolve()] = _read(store)
             elif (store.folder / "clients").is_dir():
                 unfinished.append(store.folder)
     return list(finished.values()), unfinished
+
+
+def _place(folder: Path) -> list[tuple[int, str]]:
+    """By name, but the methods of one run as its experiment lists them."""
+    labels = labels_of(folder.parent)
+    position = labels.index(folder.name) if folder.name in labels else 0
+    return [*((0, name) for name in folder.parent.parts), (position, folder.name)]
+
+
+def labels_of(folder: Path) -> list[str]:
+    """The methods of the run that lies in this folder, if it has several: their folders in it are named so."""
+    try:
+        table = toml.read((folder / "experiment.toml").read_text(encoding="utf-8"), str(folder))
+        return [Path(method["label"]).name for method in table["method"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
 
 
 def _read(store: RunFolder) -> Found:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from rich.box import SIMPLE_HEAD
 from rich.markup import escape
@@ -14,17 +14,13 @@ from coterie.report.compare import Line, Numbers
 from coterie.runs.onboarding import Onboarded
 
 _ABSENT = "–"
-_LEGEND = (
-    "{0} on 1, 2, ...: of each distribution's own center, on points of that distribution, and the best of the others; "
-    "personal: mean over clients on their held-out points{1}"
-)
 
 
 def end_of_run(methods: Mapping[str, Numbers]) -> Table:
     """One line per method."""
     headings = _headings(methods.values())
     headings = [h for h in headings if h not in ("personal F1", "personal loss")]  # these are in the folder
-    table = _table("method", headings, "")
+    table = _table("method", headings)
     for label, numbers in methods.items():
         table.add_row(label, *(_number(h, numbers[h]) if h in numbers else _ABSENT for h in headings))
     return table
@@ -34,7 +30,7 @@ def compared(lines: Sequence[Line]) -> Table:
     """One line per group of runs that differ in the seed alone."""
     columns = [line.over_seeds() for line in lines]
     headings = [heading for heading in _headings(columns) if not heading.startswith("others on")]
-    table = _table("method", [*headings, "seeds"], "; mean ± sample standard deviation over seeds")
+    table = _table("method", [*headings, "seeds"], "mean ± sample standard deviation over seeds")
     for line, column in zip(lines, columns, strict=True):
         cells = [_spread(h, *column[h]) if h in column else _ABSENT for h in headings]
         table.add_row(escape(line.name), *cells, str(len(line.runs)))
@@ -86,14 +82,24 @@ def _headings(rows: Iterable[Mapping[str, object]]) -> list[str]:
     return list(dict.fromkeys(heading for row in longest for heading in row))
 
 
-def _table(first: str, headings: Sequence[str], note: str) -> Table:
-    centers = next((h.partition(" ")[0] for h in headings if " on " in h), None)
-    legend = _LEGEND.format(centers, note) if centers else note.removeprefix("; ")
-    table = Table(box=SIMPLE_HEAD, show_edge=False, caption=legend, caption_justify="left")
+def _table(first: str, headings: Sequence[str], note: str = "") -> Table:
+    legend = "; ".join([*_explained(headings), *([note] if note else [])])
+    table = Table(box=SIMPLE_HEAD, show_edge=False, caption=legend or None, caption_justify="left")
     table.add_column(first, overflow="fold")
     for heading in headings:
         table.add_column(heading, justify="right", overflow="fold")
     return table
+
+
+def _explained(headings: Sequence[str]) -> Iterator[str]:
+    """What the columns mean that this table has."""
+    centers = next((h.partition(" ")[0] for h in headings if h.endswith(" on 1")), None)
+    if centers:
+        yield f"{centers} on 1, 2, ...: of each distribution's own center, on points of that distribution"
+    if "others on 1" in headings:
+        yield "others: the best of the other centers there"
+    if any(h.startswith("personal") for h in headings):
+        yield "personal: mean over clients on their held-out points"
 
 
 def _number(heading: str, value: float) -> str:
