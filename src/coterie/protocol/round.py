@@ -26,7 +26,7 @@ from coterie.protocol.traffic import Traffic
 
 log = logging.getLogger("coterie")
 
-PERTURB = 0.1  # how far centers are pushed from one model that starts them all, relative to its size
+PERTURB = 0.1  # how far centers are pushed from the one model that they all begin at, relative to its size
 
 
 def play_round(
@@ -97,7 +97,7 @@ def _over_graph(
 def _among_peers(
     stage: Stage, state: State, clients: Clients, ids: Sequence[str], traffic: Traffic
 ) -> tuple[State, Messages]:
-    """Every peer makes its own offer and combines for itself; `state` is a copy of what they know, to look at."""
+    """Every peer makes its own offer and combines for itself; `state` is a copy of what they know, for metrics."""
     how, context = stage.participation, state.context
     present = how.present(state.keys, context.seed, context.of_run)
     everybody = state.for_everyone()
