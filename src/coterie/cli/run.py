@@ -134,13 +134,19 @@ def _how_far(store: RunFolder) -> tuple[bool, bool]:
 
 def _show(experiment: Experiment, folder: Path) -> None:
     """The table at the end."""
+    from coterie.experiment.reference import compare_with_fedavg
     from coterie.report import tables
     from coterie.report.compare import measured
+    from coterie.report.verdicts import lines
     from coterie.runs.folder import RunFolder
 
     console = open_console()
-    summaries = {m.label: RunFolder(experiment.folder_of(m, folder)).summary() for m in experiment.methods}
+    summaries = compare_with_fedavg(
+        {m.label: RunFolder(experiment.folder_of(m, folder)) for m in experiment.methods}
+    )
     console.print(tables.end_of_run({label: measured(one) for label, one in summaries.items()}))
+    for line in lines(summaries):
+        say(console, line)
     for label, summary in summaries.items():
         if "privacy" in summary:
             say(console, f"privacy of {label}: {summary['privacy']['says']}")

@@ -238,10 +238,12 @@ class Cohort:
     def score(self, personal: Personal, points: Points | None = None) -> Scores:
         """Loss, accuracy and macro-F1 of each client's model, on its own or on given points."""
         cohort = self if points is None else replace(self, points=points)
-        parts = [
-            cohort._evaluate(personal.rows[:, k], cohort._outputs) for k in range(personal.rows.shape[1])
-        ]
+        parts = [cohort.outputs(personal.rows[:, k]) for k in range(personal.rows.shape[1])]
         return score_outputs(parts, personal.weights, cohort.points, self.model.loss, self.task)
+
+    def outputs(self, rows: Tensor) -> Tensor:
+        """(point, ...) what each client's row (client, width) predicts for its points."""
+        return self._evaluate(rows, self._outputs)
 
     def _outputs(self, row: Tensor, x: Tensor, _y: Tensor) -> Tensor:
         return self.model.outputs(row, x)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from coterie.errors import CoterieError
-from coterie.protocol import evaluation, selection, separation
+from coterie.protocol import evaluation, judgement, selection, separation
 from coterie.protocol.clients import Question
 from coterie.protocol.cohort import Cohort
 from coterie.protocol.fields import SIZE, Declared, Field
@@ -26,6 +26,7 @@ _ANSWERS: dict[Question, Answer] = {
     "finish": lambda stage, cohort, offer: evaluation.finish(stage.algorithm, cohort, offer),
     "fit": lambda stage, cohort, offer: evaluation.fit(stage.algorithm, cohort, offer),
     "likelihood": lambda stage, cohort, offer: evaluation.likelihood(stage.algorithm, cohort, offer),
+    "judge": lambda stage, cohort, offer: judgement.judge(cohort, offer),
     "gradient": lambda stage, cohort, offer: evaluation.gradient(cohort, offer),
     "center_loss": lambda stage, cohort, offer: evaluation.center_loss(cohort, offer),
 }
@@ -64,6 +65,11 @@ _DECLARED: dict[Question, Declared] = {
     },
     "fit": {"loss": _LOSS},
     "likelihood": dict.fromkeys(("held_out", "training"), _LOSS),
+    "judge": {
+        "importance": Field("importance", None, finite=False),
+        **dict.fromkeys((*judgement.NUMBERS, *judgement.PAIRS), Field("number", None, finite=False)),
+        **dict.fromkeys(judgement.OPTIONAL, _MAYBE),
+    },
     "gradient": {"gradient": Field("update", None, finite=False)},
     "center_loss": {"loss": _LOSS},
     "begin": {},

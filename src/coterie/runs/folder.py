@@ -156,6 +156,9 @@ class RunFolder:
 
     def write_result(self, tensors: dict[str, Tensor], ids: tuple[str, ...], summary: dict[str, Any]) -> None:
         self._write_tensors("result.safetensors", tensors, {"ids": json.dumps(ids)})
+        self.write_summary(summary)
+
+    def write_summary(self, summary: dict[str, Any]) -> None:
         write_json(self.folder / "summary.json", summary)
 
     def result(self) -> tuple[dict[str, Tensor], tuple[str, ...]]:

@@ -15,12 +15,15 @@ from coterie.backends.processes import here
 from coterie.data.federation import Description
 from coterie.engine import storage
 from coterie.errors import CoterieError
+from coterie.files import finite
 from coterie.protocol.clients import Refused
 from coterie.protocol.coordinator import Coordinator
 from coterie.protocol.message import Messages
 from coterie.protocol.personal import is_shared
 from coterie.protocol.result import Result, Snapshot
+from coterie.runs.alarms import Alarms
 from coterie.runs.folder import RunFolder
+from coterie.runs.judging import verdict_of
 from coterie.runs.monitor import Monitor, last
 from coterie.runs.onboarding import Recipe, own_fit
 from coterie.runs.result import Record, Run
@@ -77,6 +80,7 @@ class Recorder:
         self.checkpoint_every = checkpoint_every
         self.records: list[Record] = []
         self.monitor = Monitor(coordinator, about)
+        self.alarms = Alarms()
         self._last: Result | None = None  # how things stand after the last round
 
     def open(self, experiment: str, resume: bool) -> None:
@@ -126,6 +130,9 @@ class Recorder:
         }
         if coordinator.stage.n_init > 1:
             record["attempt"] = progress.attempt
+        if coordinator.stage.until == "separated" and progress.over:
+            record["separated"] = progress.ended
+            self.alarms.stage_ended(coordinator.stage, progress.ended)
         record["loss"] = self._training_loss(sent)  # waits for a GPU to be done
         trained = time.perf_counter()
         columns: dict[str, Tensor] = {}
@@ -184,6 +191,7 @@ class Recorder:
 
     def _columns(self, record: Record, sent: Messages, snapshot: Snapshot) -> dict[str, Tensor]:
         columns = {"importance": snapshot.importance}
+        self.alarms.evaluated(record["stage"], snapshot)
         for name, each in (snapshot.scores.named() if snapshot.scores else {}).items():
             record[f"test_{name}"] = _number(float(each.nanmean()))
             columns[f"test_{name}"] = each
@@ -208,6 +216,9 @@ class Recorder:
         result = replace(result, fit=own_fit(coordinator, self.monitor.ask, result.centers))
         summary = summarise(coordinator, self.about, result)
         summary["metrics"] = last(self.records, coordinator.progress.stage)
+        verdict = verdict_of(coordinator, self.monitor.ask, result, self.records)
+        if verdict is not None:
+            summary["verdict"] = finite(verdict.as_dict())
         if self.monitor.refused:
             summary["not_asked"] = self.monitor.refused
         self._write(lambda store: store.write_result(_tensors(result), coordinator.ids, summary))

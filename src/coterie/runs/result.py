@@ -16,6 +16,7 @@ from coterie.protocol.result import Result
 from coterie.runs import onboarding
 from coterie.runs.models import PersonalModels, pixels_of
 from coterie.runs.onboarding import Onboarded, Recipe
+from coterie.runs.verdict import Verdict
 
 if TYPE_CHECKING:
     import pandas
@@ -46,6 +47,11 @@ class Run:
         where = f", in {self.folder}" if self.folder else ""
         rounds = self.summary["rounds"]
         return f"<a run of {self.summary['algorithm']}: {len(self.ids)} clients, {rounds} rounds{where}>"
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """Whether its clusters are any good, in a few sentences; None where it has none."""
+        return Verdict.of(self.summary.get("verdict"))
 
     @property
     def centers(self) -> list[nn.Module]:
