@@ -48,6 +48,22 @@ def test_fedspd_aligns_by_the_greatest_cosine() -> None:
     assert plain.tolist() == [[0.5, 1.05], [0.0, 1.0]]
 
 
+def test_fedspd_files_its_own_row_under_what_it_drew() -> None:
+    """Its row resembles its other center more; filed there it would be lost, for only what was drawn is changed."""
+    sent = messages([0], row=[[0.1, 3.0]], drew=[0])
+    start = state([[[1.0, 0.0], [0.0, 1.0]]], 1, at_server=False)
+    received = Received.by_peers(sent, 1, torch.tensor([[0], [0]]))
+    assert FedSPD(2, align=True).combine(start, received).centers[0].tolist() == [[0.1, 3.0], [0.0, 1.0]]
+
+
+def test_fedspd_draws_by_its_importance() -> None:
+    """Nine points in ten at one center: that one is drawn by about nine clients in ten."""
+    cohort = one_number_cohort(*[([1] * 10, [0] + [4] * 9)] * 400)
+    offer = messages(list(range(400)), centers=[[[0.0], [4.0]]] * 400)
+    share = float(FedSPD(2).train(cohort, offer)["drew"].double().mean())
+    assert share == pytest.approx(0.9, abs=4 * (0.9 * 0.1 / 400) ** 0.5)
+
+
 def test_fedspd_trains_on_the_points_of_the_cluster_drawn() -> None:
     """With its points half at w = 0 and half at w = 4 a client goes to one or the other, never between."""
     exact = Training(learning_rate=0.2, batch_size=None, epochs=400)

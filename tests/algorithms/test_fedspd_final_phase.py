@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from coterie import FedSPD, Stage, Stages, Training
 from coterie.data import regressions
 from coterie.errors import SettingError
 from coterie.protocol.cohort import Cohort
+from coterie.protocol.message import RoundContext
 from coterie.protocol.personal import Personal
 from tests.builders import F64, messages, one_number_cohort, simulation
 
@@ -31,6 +33,16 @@ def test_the_mixture_of_predictions_is_not_that_of_parameters() -> None:
     assert float(cohort.score(found).loss) == pytest.approx(
         (9 + 1 + 1 + 1) / 4
     )  # 3 is predicted: linear, so as mixed
+
+
+@pytest.mark.parametrize("schedule", ["constant", "cosine"])
+def test_the_final_phase_begins_anew_at_half_the_first_rate(schedule: Any) -> None:
+    """By one step of rate 0.1/2 from 1 toward 3, in the last of 100 rounds: a schedule that went on would be near 0."""
+    training = replace(STEP, schedule=schedule)
+    cohort = one_number_cohort(([1], [3]), training=training).when(RoundContext(0, round=99, rounds=100))
+    assert training.rate_at(99, 100) < 0.01 or schedule == "constant"
+    found = FedSPD(1, final_epochs=1).finish(cohort, offered(cohort, 1))
+    assert float(found.rows) == pytest.approx(1 + 0.05 * 2 * 2, abs=1e-12)
 
 
 def test_the_final_phase_of_a_mixture_trains_each_center_on_its_own_points() -> None:

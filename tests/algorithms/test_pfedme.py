@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -39,3 +41,23 @@ def test_pfedme_takes_another_batch_each_local_round() -> None:
         theta = (2 * batch.mean() + 2 * w) / (2 + 2)
         w = w - 0.1 * 2 * (w - theta)
     torch.testing.assert_close(algorithm.train(cohort, offer)["row"], w)
+
+
+@pytest.mark.parametrize("inner_start", ["theta", "w"])
+def test_pfedme_continues_from_the_last_theta(inner_start: Any) -> None:
+    """Loss (θ − 3)², two inner steps of rate 0.1 a local round: too few to forget where they began."""
+    cohort = one_number_cohort(([1], [3]), training=Training(learning_rate=0.1, batch_size=None))
+    algorithm = pFedMe(pull=2.0, local_rounds=3, inner_steps=2, local_rate=0.1, inner_start=inner_start)
+    w = theta = 1.0
+    for _ in range(3):
+        theta = theta if inner_start == "theta" else w
+        for _ in range(2):
+            theta -= 0.1 * (2 * (theta - 3) + 2 * (theta - w))
+        w -= 0.1 * 2 * (w - theta)
+    offer = messages([0], centers=[[[1.0]]])
+    assert float(algorithm.train(cohort, offer)["row"]) == pytest.approx(w, abs=1e-12)
+    assert float(algorithm.personal(cohort, offer).rows) == pytest.approx(theta, abs=1e-12)
+
+
+def test_pfedme_continues_by_default() -> None:
+    assert pFedMe().inner_start == "theta"

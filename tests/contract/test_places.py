@@ -68,6 +68,9 @@ PLANS = {
     ),
     "privacy": Stages((Stage(FedSoft(2), 3, TRAINING, privacy=Privacy(noise=0.5, importance_noise=0.1)),)),
     "privacy over a graph": Stages((Stage(FedSPD(2), 3, TRAINING, GRAPH, privacy=Privacy(noise=0.5)),)),
+    "metropolis weights": Stages(
+        (Stage(ALGORITHMS["FedEM"](2), 3, TRAINING, replace(GRAPH, weights="metropolis")),)
+    ),
     "server, graph, server": Stage(FedSoft(2), 2, TRAINING)
     .then(Stage(FedSPD(2), 2, TRAINING, GRAPH))
     .then(Stage(IFCA(2), 2, TRAINING)),

@@ -43,12 +43,14 @@ from tests.builders import (
     F64,
     MOMENTUM,
     PLACES,
+    TRAINING,
     algorithm,
     apart,
     clients,
     close,
     finish,
     linear,
+    one_number_cohort,
     play,
     same_bits,
     simulation,
@@ -135,10 +137,10 @@ def wide(context: RoundContext = START, ids: tuple[str, ...] = ("a", "b", "c")) 
     return simulation.clients.cohort.when(context)
 
 
-def leaving(privacy: Privacy, cohort: Cohort, rows: Tensor, center: Tensor) -> Fields:
+def leaving(privacy: Privacy, cohort: Cohort, rows: Tensor, center: Tensor, run: str = "FedAvg") -> Fields:
     offer = Messages(torch.arange(len(cohort)), {"centers": center.expand(len(cohort), 1, -1)})
     sent = {"row": rows, "size": torch.tensor([3, 4, 5])}
-    return privacy.protect(FedAvg(), FedAvg.sends, cohort, offer, sent)
+    return privacy.protect(run, FedAvg(), FedAvg.sends, cohort, offer, sent)
 
 
 def test_what_is_sent_is_received_plus_clipped_update_plus_noise() -> None:
@@ -168,17 +170,18 @@ def test_the_paper_clips_the_row_itself() -> None:
     assert torch.equal(sent["size"], torch.tensor([3, 4, 5]))  # nothing else is touched
 
 
-def test_noise_hangs_on_seed_stage_round_client_and_field_alone() -> None:
+def test_noise_depends_on_what_is_run_and_when_and_on_the_client() -> None:
     center = torch.zeros(WIDE, dtype=F64)
     rows = center.expand(3, -1)
 
-    def noise(*context: int, ids: tuple[str, ...] = ("a", "b", "c")) -> Tensor:
-        return leaving(CLIENT, wide(RoundContext(*context), ids), rows, center)["row"]
+    def noise(*context: int, ids: tuple[str, ...] = ("a", "b", "c"), run: str = "FedAvg") -> Tensor:
+        return leaving(CLIENT, wide(RoundContext(*context), ids), rows, center, run)["row"]
 
     first = noise(5, 0, 0)
     assert torch.equal(first, noise(5, 0, 0))
     torch.testing.assert_close(noise(5, 0, 0, ids=("c", "a", "b")), first[[2, 0, 1]], rtol=0, atol=1e-12)
-    for other in (noise(6, 0, 0), noise(5, 1, 0), noise(5, 0, 1)):
+    next_attempt = noise(5, 0, 0, 1, 3)  # the same round of the same stage, after the rounds of another
+    for other in (noise(6, 0, 0), noise(5, 1, 0), noise(5, 0, 1), next_attempt, noise(5, 0, 0, run="IFCA")):
         assert float((other - first).abs().max()) > 0.01
         assert abs(float(torch.corrcoef(torch.stack([other[0], first[0]]))[0, 1])) < 0.08
 
@@ -198,7 +201,7 @@ def test_importance_stays_importance() -> None:
     importance = torch.tensor([[0.9, 0.1], [0.5, 0.5], [1.0, 1e-4]], dtype=F64)
 
     def leaves(privacy: Privacy, algorithm: Algorithm, declared: Declared, **sent: Tensor) -> Tensor:
-        (only,) = privacy.protect(algorithm, declared, cohort, offer, sent).values()
+        (only,) = privacy.protect("run", algorithm, declared, cohort, offer, sent).values()
         return only
 
     noisy = replace(CLIENT, importance_noise=0.05)
@@ -208,11 +211,31 @@ def test_importance_stays_importance() -> None:
     assert bool((sent != importance).all())
     torch.testing.assert_close(sent, importance, rtol=0, atol=0.3)
     mass = torch.tensor([[30.0, 10.0], [math.nan, 5.0], [0.0, 0.0]], dtype=F64)
-    sent = leaves(replace(CLIENT, importance_noise=1e-9), FedEM(2), FedEM.sends, mass=mass)
+    by_mass = FedEM(2, weights="mass")
+    sent = leaves(replace(CLIENT, importance_noise=1e-9), by_mass, by_mass.sends, mass=mass)
     expected = torch.tensor([[0.75, 0.25], [1e-4, 1.0], [0.5, 0.5]], dtype=F64)
     torch.testing.assert_close(sent, expected, rtol=0, atol=2e-4)  # the size is gone
     open = replace(CLIENT, size="sent")
-    assert leaves(open, FedEM(2), FedEM.sends, mass=mass) is mass
+    assert leaves(open, by_mass, by_mass.sends, mass=mass) is mass
+
+
+def many(n: int = 4000) -> Cohort:
+    return one_number_cohort(*[([1.0], [1.0])] * n)
+
+
+@pytest.mark.parametrize("times", [1, 40])  # mass: importance times size
+def test_the_noise_on_importance_is_as_large_as_it_is_counted(times: int) -> None:
+    """Of (u, 1 − u) with noise a, b of deviation d: (u + a)/(1 + a + b) ≈ u + (1 − u)·a − u·b, whatever the size."""
+    cohort, d, u = many(), 0.02, 0.3
+    declared = FedSoft.reports if times == 1 else FedEM(2, weights="mass").sends
+    name = "importance" if times == 1 else "mass"
+    sent = {name: torch.tensor([[u, 1 - u]], dtype=F64).expand(len(cohort), 2) * times}
+    offer = Messages(torch.arange(len(cohort)), {})
+    privacy = replace(CLIENT, importance_noise=d)
+    left = privacy.protect("run", FedSoft(2), declared, cohort, offer, sent)[name]
+    assert float(left[:, 0].mean()) == pytest.approx(u, abs=0.002)
+    expected = d * math.sqrt((1 - u) ** 2 + u**2)
+    assert float(left[:, 0].std()) == pytest.approx(expected, rel=0.06)
 
 
 def test_what_is_sent_back_is_not_noised_again() -> None:
@@ -220,8 +243,27 @@ def test_what_is_sent_back_is_not_noised_again() -> None:
     offer = Messages(torch.arange(3), {"importance": importance})
     noisy = replace(CLIENT, importance_noise=0.05)
     sent = {"importance": importance}
-    assert noisy.protect(FedSoft(2), FedSoft.sends, wide(), offer, sent)["importance"] is importance
-    assert noisy.protect(FedSoft(2), FedSoft.reports, wide(), offer, sent)["importance"] is not importance
+
+    def leaves(declared: Declared) -> Tensor:
+        return noisy.protect("run", FedSoft(2), declared, wide(), offer, sent)["importance"]
+
+    assert leaves(FedSoft.sends) is importance
+    assert leaves(FedSoft.reports) is not importance
+
+
+def test_subtracting_the_messages_of_two_methods_leaves_their_noise() -> None:
+    """What is left of the difference, without the updates, is the noise of both."""
+    privacy = Privacy(clip=0.5, noise=0.3)
+    sent = [
+        recorded_messages(stages(name, privacy, rounds=1), TRAINING)[-1][1].row
+        for name in ("FedAvg", "FedProx")
+    ]
+    plain = [
+        recorded_messages(stages(name, replace(privacy, noise=0.0), rounds=1), TRAINING)[-1][1].row
+        for name in ("FedAvg", "FedProx")
+    ]
+    rest = (sent[0] - sent[1]) - (plain[0] - plain[1])
+    assert float(rest.std()) == pytest.approx(0.3 * 0.5 * math.sqrt(2), rel=0.2)
 
 
 # every algorithm

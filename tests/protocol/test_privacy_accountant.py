@@ -16,7 +16,18 @@ from scipy.optimize import brentq
 from scipy.stats import norm
 
 import coterie
-from coterie import CoterieError, FedAvg, FedEM, FedSoft, Local, Participation, Privacy, Stage, Stages
+from coterie import (
+    Algorithm,
+    CoterieError,
+    FedAvg,
+    FedEM,
+    FedSoft,
+    Local,
+    Participation,
+    Privacy,
+    Stage,
+    Stages,
+)
 from coterie.backends.simulation import simulate
 from coterie.cli.main import main
 from coterie.experiment.experiment import parse
@@ -67,6 +78,10 @@ def private(algorithm: coterie.Algorithm, rounds: int = 50, **settings: Any) -> 
     return Stage(algorithm, rounds, privacy=Privacy(**{"noise": 5.0, **settings}))
 
 
+def named(name: str) -> Algorithm:
+    return FedEM(2, weights="mass") if name == "FedEM by mass" else algorithm(name)
+
+
 def test_every_message_of_the_planned_rounds_is_counted() -> None:
     assert total([private(FedAvg())]) == pytest.approx(exact([(5.0, 50)], 1e-5), rel=1e-4)
     assert total([private(FedAvg(), neighbour="replaced")]) == pytest.approx(
@@ -74,9 +89,10 @@ def test_every_message_of_the_planned_rounds_is_counted() -> None:
     )
     soft = private(FedSoft(2, refresh=4), importance_noise=3.0)  # reports in rounds 0, 4, ..., 48
     assert total([soft]) == pytest.approx(exact([(5.0, 50), (3.0, 13)], 1e-5), rel=1e-4)
-    mixture = private(FedEM(2), importance_noise=3.0)
+    mixture = private(FedEM(2, weights="mass"), importance_noise=3.0)
     assert total([mixture]) == pytest.approx(exact([(5.0, 50), (3.0, 50)], 1e-5), rel=1e-4)
-    both = total([soft, private(FedEM(2), 10, importance_noise=3.0)])
+    assert total([private(FedEM(2))]) == total([private(FedAvg())])  # the size is withheld
+    both = total([soft, private(FedEM(2, weights="mass"), 10, importance_noise=3.0)])
     assert both == pytest.approx(exact([(5.0, 60), (3.0, 23)], 1e-5), rel=1e-4)
     few = Stage(FedAvg(), 50, participation=coterie.Participation(fraction=0.1), privacy=Privacy(noise=5.0))
     assert total([few]) == total([private(FedAvg())])  # no amplification
@@ -93,8 +109,11 @@ def test_every_message_of_the_planned_rounds_is_counted() -> None:
         ("FedAvg", {"noise": 0.0}, ["row"]),
         ("FedSoft", {}, ["importance"]),
         ("FedSoft", {"importance_noise": 1.0}, []),
-        ("FedEM", {"importance_noise": 1.0}, []),
-        ("FedEM", {"importance_noise": 1.0, "size": "sent"}, ["mass"]),
+        ("FedEM", {}, []),
+        ("FedEM", {"size": "sent"}, ["size"]),
+        ("FedEM by mass", {}, ["mass"]),
+        ("FedEM by mass", {"importance_noise": 1.0}, []),
+        ("FedEM by mass", {"importance_noise": 1.0, "size": "sent"}, ["mass"]),
         ("IFCA", {"importance_noise": 1.0}, ["choice"]),
         ("FedSPD", {"importance_noise": 1.0, "size": "sent"}, ["drew"]),
         ("CFL", {}, []),
@@ -104,7 +123,7 @@ def test_every_message_of_the_planned_rounds_is_counted() -> None:
 def test_what_is_not_covered_is_listed_and_then_there_is_no_total(
     name: str, settings: dict[str, Any], open: list[str]
 ) -> None:
-    found = account([private(algorithm(name), **settings)])
+    found = account([private(named(name), **settings)])
     assert found is not None
     assert found["stages"][0]["not_covered"] == open
     assert (found["epsilon"] is None) == bool(open)
@@ -120,7 +139,8 @@ def test_what_is_not_covered_is_listed_and_then_there_is_no_total(
         ("FedAvg", {}, [(5.0, 1)], "per message, of row"),
         ("IFCA", {}, [(5.0, 1)], "per message, of row"),  # given its choice, which is not covered
         ("CFL", {"neighbour": "replaced"}, [(2.5, 1)], "per message, of update"),
-        ("FedEM", {"importance_noise": 2.0}, [(5.0, 1), (2.0, 1)], "per message, of row and mass"),
+        ("FedEM", {"importance_noise": 2.0}, [(5.0, 1)], "per message, of row"),
+        ("FedEM by mass", {"importance_noise": 2.0}, [(5.0, 1), (2.0, 1)], "per message, of row and mass"),
         ("FedAvg", {"noise": 0.0}, [], None),
         ("Local", {}, [], None),
     ],
@@ -128,7 +148,7 @@ def test_what_is_not_covered_is_listed_and_then_there_is_no_total(
 def test_epsilon_of_one_message(
     name: str, settings: dict[str, Any], noises: list[tuple[float, int]], label: str | None
 ) -> None:
-    found = account([private(algorithm(name), **settings)])
+    found = account([private(named(name), **settings)])
     assert found is not None
     one = found["stages"][0]
     assert one["label"] == label

@@ -64,3 +64,15 @@ def test_only_the_invited_are_drawn_and_offered() -> None:
     assert drawn[~invited].sum() == 0
     assert s.draw(torch.full((4, 1), 0.25), 4, replacement=False)[:, 0].tolist() == [1, 0, 1, 0]
     assert s.offer(centers=s.centers).clients.tolist() == [0, 2]
+
+
+def test_edge_weights_multiply_the_algorithm_s() -> None:
+    sent = messages([0, 1], row=[[2.0], [8.0]])
+    edges = torch.tensor([[0, 0], [0, 1]])
+    received = Received.by_peers(sent, 2, edges, torch.tensor([0.75, 0.25], dtype=F64))
+    before = torch.zeros(2, 1, 1, dtype=F64)
+    assert float(received.mean("row", torch.ones(2, 1, dtype=F64), before)[0]) == 0.75 * 2 + 0.25 * 8
+    by_size = torch.tensor([[1.0], [3.0]], dtype=F64)
+    assert float(received.mean("row", by_size, before)[0]) == 5.0  # both weigh three quarters
+    only = Received.by_peers(messages([1], row=[[8.0]]), 2, edges, torch.tensor([0.75, 0.25], dtype=F64))
+    assert float(only.mean("row", torch.ones(1, 1, dtype=F64), before)[0]) == 8.0

@@ -296,7 +296,9 @@ def test_a_server_is_a_server() -> None:
     assert Server().is_server
     assert not Graph("complete").is_server
     assert Server().describe(["a"], seed=0) == {}
-    assert asdict(Graph("complete")).keys() == {"kind", "degree", "probability", "path", "rewire", "tries"}
+    assert asdict(Graph("complete")).keys() == {
+        *("kind", "degree", "probability", "path", "rewire", "tries", "weights")
+    }
 
 
 def test_a_graph_that_stays_is_sorted_once() -> None:
@@ -314,3 +316,25 @@ def test_attachments_are_the_nearest() -> None:
                 off = {m: abs(m * (clients - m) - degree * clients / 2) for m in range(1, clients // 2 + 1)}
                 found = Graph("barabasi-albert", degree=degree)._attachments(clients)
                 assert found == min(off, key=off.__getitem__)
+
+
+def test_metropolis_weights_by_hand() -> None:
+    """A path 0 - 1 - 2: 1/3 along each edge, and what is left of 1 for oneself."""
+    edges = torch.tensor([[0, 0, 1, 1, 1, 2, 2], [0, 1, 0, 1, 2, 1, 2]])
+    graph = Graph("complete", weights="metropolis")
+    weights = graph.edge_weights(edges, 3)
+    assert weights is not None
+    assert weights.tolist() == pytest.approx([2 / 3, 1 / 3, 1 / 3, 1 / 3, 1 / 3, 1 / 3, 2 / 3])
+    assert Graph("complete").edge_weights(edges, 3) is None
+
+
+def test_metropolis_weights_are_doubly_stochastic() -> None:
+    graph = Graph(degree=4.0, weights="metropolis")
+    edges = graph.edges(clients(30), 1, 0)
+    weights = graph.edge_weights(edges, 30)
+    assert weights is not None
+    matrix = torch.zeros(30, 30, dtype=torch.float64)
+    matrix[edges[0], edges[1]] = weights
+    assert bool((weights > 0).all())
+    for axis in (0, 1):
+        torch.testing.assert_close(matrix.sum(axis), torch.ones(30, dtype=torch.float64))

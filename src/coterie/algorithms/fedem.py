@@ -8,7 +8,7 @@ from torch import Tensor
 
 from coterie.protocol.algorithm import Algorithm
 from coterie.protocol.cohort import Cohort
-from coterie.protocol.fields import MASS, MODELS, Declared
+from coterie.protocol.fields import MASS, MODELS, SIZE, Declared
 from coterie.protocol.message import Fields, Messages
 from coterie.protocol.personal import Personal
 from coterie.protocol.received import Received
@@ -19,17 +19,21 @@ from coterie.protocol.state import State
 class FedEM(Algorithm):
     """Soft clusters by expectation-maximisation, one problem per client and cluster. Marfoq et al., NeurIPS 2021.
 
-    Sent: a row for each cluster, and how much of my data it took. Kept: my importance π.
+    Sent: a row for each cluster, and how many points I have. Kept: my importance π.
     The personal model is the π-weighted mixture of the centers' predictions. (In FedSoft's tables it is the center of
     the largest π: `predict="largest"`.)
     Initialisation: `clients` at a server and `soft` over a graph; the paper's own is `random`.
     Choice: a personal model takes π from one more E-step on the last centers.
     Choice: a client that comes later repeats the E-step and π's mean 50 times from an even importance.
-    Differs: the published program weighs a client's rows by its size (`weights="size"`), not by responsibility.
+    Choice: `weights="mass"` divides a client's local loss by the responsibility that a cluster takes of its data, Σq,
+    and weighs its rows by that. Both ways one full-batch round is a gradient step of EM on the pooled data; this one's
+    length does not depend on how large a cluster is. A client then sends Σq of each cluster in place of its size.
+    Choice: over a graph a peer takes the mean over its neighbours and itself, weighted by size. The paper's Algorithm 2
+    has a doubly stochastic W: with clients of equal size that is `weights = "metropolis"` of the graph.
     """
 
     n_clusters: int  # how many components, M in the paper
-    weights: Literal["mass", "size"] = "mass"  # of rows in the mean: responsibility taken, or n_k
+    weights: Literal["size", "mass"] = "size"  # of rows in the mean: n_k, or the responsibility taken
     predict: Literal["mixture", "largest"] = "mixture"  # with all centers, or the one of largest π alone
 
     bibtex: ClassVar[str] = """@inproceedings{marfoq2021federated,
@@ -39,29 +43,37 @@ class FedEM(Algorithm):
   year={2021}
 }"""
 
-    sends: ClassVar[Declared] = {"row": MODELS, "mass": MASS}
     soft: ClassVar[bool] = True
     init_at_server: ClassVar[str] = "clients"  # from random centers it may find classes, not clusters
     init_over_graph: ClassVar[str] = "soft"
+
+    @property
+    def sends(self) -> Declared:  # type: ignore[override]
+        return {"row": MODELS, "mass": MASS} if self.weights == "mass" else {"row": MODELS, "size": SIZE}
 
     # at the client
     def responsibilities(self, cohort: Cohort, offer: Messages) -> Tensor:
         """(point, cluster) q ∝ π·exp(−loss), with the importance that the client kept."""
         even = offer.centers.new_full((len(cohort), self.n_clusters), 1 / self.n_clusters)
         pi = cohort.recall("importance", even)
-        scores = pi.clamp(min=1e-12).log()[cohort.points.owner] - cohort.losses(offer.centers)
-        return torch.softmax(scores, 1)  # E-step
+        pi = pi[cohort.points.owner]
+        q = torch.softmax(pi.clamp(min=1e-12).log() - cohort.losses(offer.centers), 1)  # E-step
+        return torch.where(q.isfinite(), q, pi)  # where every center has diverged there is nothing to go by
 
     def train(self, cohort: Cohort, offer: Messages) -> Fields:
         q = self.responsibilities(cohort, offer)
         pi = cohort.means(q)
         cohort.keep("importance", pi)
-        rows = cohort.solve(offer.centers, weight=q, normalise=False)  # M-step: a gradient of Σ q·loss / n
-        mass = pi * cohort.sizes[:, None]
-        return {
-            "row": rows,
-            "mass": mass if self.weights == "mass" else mass.sum(1, keepdim=True).expand_as(mass),
-        }
+        alive = cohort.alive(offer.centers)
+        points = None if bool(alive.all()) else alive[cohort.points.owner]  # a diverged center is not trained
+        by_mass = self.weights == "mass"
+        # M-step: a gradient of Σ q·loss / n, or of Σ q·loss / Σ q
+        rows = cohort.solve(offer.centers, points=points, weight=q, normalise=by_mass)
+        return (
+            {"row": rows, "mass": pi * cohort.sizes[:, None]}
+            if by_mass
+            else {"row": rows, "size": cohort.sizes}
+        )
 
     def importance(self, cohort: Cohort, offer: Messages) -> Tensor:
         return cohort.means(self.responsibilities(cohort, offer))
@@ -79,4 +91,7 @@ class FedEM(Algorithm):
 
     # at the aggregator
     def combine(self, state: State, received: Received) -> State:
-        return state.update(centers=received.mean("row", received.mass, otherwise=state.centers))
+        weight = (
+            received.mass if self.weights == "mass" else received.size[:, None].expand(-1, self.n_clusters)
+        )
+        return state.update(centers=received.mean("row", weight, otherwise=state.centers))

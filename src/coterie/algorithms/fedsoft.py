@@ -29,10 +29,15 @@ class FedSoft(Algorithm):
     Choice: eq. (6) normalises over the set that it is used to draw; we take all clients.
     Choice: over a graph everybody trains, anchored at its own centers, and an aggregator takes the rows of all its
     neighbours, weighted by importance·size; there are no draws.
+    Choice: where only a fraction of the clients is invited to a round, only they are asked and drawn.
+    Choice: a client sends u and n back with its row, so that over a graph neighbours have them with the row.
+    Bytes: clients that are asked in a refresh round are sent the centers, and those drawn are sent them once more with
+    their importance; both are counted.
     Choice: a client that comes later solves line 17 once, from the weighted center in any case.
     Differs: the published program starts at the client's last row, draws without replacement, smooths only
     where the count is zero, keeps Adam's state between rounds and does not shuffle. The first three are
-    `as_published`; the last two are `Training(keep_optimizer=True, shuffle=False)`.
+    `as_published`; the last two are `Training(keep_optimizer=True, shuffle=False)`. It begins at random centers, which
+    `as_published` needs too: `init="random"`.
     """
 
     n_clusters: int  # how many clusters, S
@@ -91,7 +96,7 @@ class FedSoft(Algorithm):
         if not state.at_server:
             return state, state.offer(centers=state.centers, importance=u)
         v = u * n
-        v /= v.sum(0)  # eq. (6)
+        v /= v.sum(0).clamp(min=torch.finfo(v.dtype).tiny)  # eq. (6); a center that diverged has none
         draws = self.draws or min(60, state.n_clients)
         state = state.update(drawn=state.draw(v, draws, self.replacement))  # line 16
         return state, state.offer(to=state.drawn.any(1), centers=state.centers, importance=u)
@@ -115,13 +120,13 @@ class FedSoft(Algorithm):
 
     # at the client
     def report(self, cohort: Cohort, offer: Messages) -> Fields:
-        u = self._smoothed(self.importance(cohort, offer))  # lines 5-10
-        return {"importance": u, "size": cohort.sizes}
+        return {"importance": self._smoothed(cohort, offer), "size": cohort.sizes}
 
-    def _smoothed(self, u: Tensor) -> Tensor:
-        if self.smooth == "zero":
-            return torch.where(u == 0, self.smoothing, u)
-        return u.clamp(min=self.smoothing)
+    def _smoothed(self, cohort: Cohort, offer: Messages) -> Tensor:
+        """Lines 5-10. Of a center that diverged not even σ: it would be the largest part of the anchor."""
+        u, alive = self.importance(cohort, offer), cohort.alive(offer.centers)
+        least = self.smoothing * (alive | ~alive.any(1, keepdim=True)).to(u.dtype)
+        return torch.where(u == 0, least, u) if self.smooth == "zero" else torch.maximum(u, least)
 
     def train(self, cohort: Cohort, offer: Messages) -> Fields:
         u = offer.importance
@@ -141,7 +146,8 @@ class FedSoft(Algorithm):
     def onboard(self, cohort: Cohort, offer: Messages) -> tuple[Tensor, Personal]:
         u = self.importance(cohort, offer)
         cohort.keep("row", mix_rows(u, offer.centers))  # it has no last row to start at
-        self.train(cohort, Messages(offer.clients, {**offer.fields, "importance": self._smoothed(u)}))
+        smoothed = self._smoothed(cohort, offer)
+        self.train(cohort, Messages(offer.clients, {**offer.fields, "importance": smoothed}))
         return u, self.personal(cohort, offer)
 
 

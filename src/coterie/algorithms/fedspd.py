@@ -88,7 +88,9 @@ class FedSPD(Algorithm):
         weight = drew[message]  # eq. (1)
         if self.align:
             alike = received.cosines("row", state.centers, state.rows.n_parameters)
-            weight = one_hot(alike.argmax(1), self.n_clusters)
+            own = (received.clients[message] == aggregator) & (not received.at_server)
+            # my own row is of what I drew, whatever it resembles: filed elsewhere, line 24 would discard it
+            weight = torch.where(own[:, None], weight, one_hot(alike.argmax(1), self.n_clusters))
         if not received.at_server:
             weight = weight * received.own(drew)[aggregator]  # line 24: only what I drew
         return state.update(centers=received.mean_by_edge("row", weight, otherwise=state.centers))

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from torch import Tensor
 
@@ -20,8 +20,11 @@ class pFedMe(Algorithm):
     """Personal models by Moreau envelopes. T. Dinh, Tran & Nguyen, NeurIPS 2020, Algorithm 1.
 
     Sent: my local w. Kept: θ, which is my personal model.
-    Choice: the inner problem is begun at the present w (the paper does not say where).
+    Choice: the paper does not say where an inner problem begins. It continues from the last θ of the round, and the
+    first of a round begins at w, as in the published program (`inner_start="w"`: each begins at the present w).
     Choice: rows are averaged with equal weights, as in the paper; an epoch's length of the training is not used.
+    Choice: over a graph, which the paper does not have, a peer takes the plain mean over its neighbours and itself;
+    `weights = "metropolis"` of the graph makes that a doubly stochastic one.
     Choice: a client that comes later trains for one round from the center and keeps its θ.
     Differs: the published program reports w; we report θ.
     """
@@ -31,6 +34,7 @@ class pFedMe(Algorithm):
     inner_steps: int = 5  # K: steps on one fixed batch
     local_rate: float = 0.005  # η: the step of w is η·λ of the way to θ
     server_step: float = 1.0  # β: how far the center goes to the mean
+    inner_start: Literal["theta", "w"] = "theta"  # of an inner problem: the last θ of the round, or w
 
     bibtex: ClassVar[str] = """@inproceedings{tdinh2020personalized,
   title={Personalized Federated Learning with Moreau Envelopes},
@@ -54,14 +58,16 @@ class pFedMe(Algorithm):
     # at the client
     def train(self, cohort: Cohort, offer: Messages) -> Fields:
         w, rows = offer.centers[:, 0], cohort.model.rows
+        theta = w
         inner = replace(
             cohort.training, batch_size=None, epochs=None, steps=self.inner_steps, keep_optimizer=False
         )
         for r in range(self.local_rounds):
             batch = cohort.batch(f"batch {r}")
             # θ ≈ argmin f(θ; batch) + λ/2·‖θ − w‖², then w ← w − ηλ(w − θ)
+            start = theta if self.inner_start == "theta" else w
             theta = cohort.solve(
-                w, points=batch, anchor=w, pull=self.pull, training=inner, purpose=f"train {r}"
+                start, points=batch, anchor=w, pull=self.pull, training=inner, purpose=f"train {r}"
             )
             w = rows.stepped(w, theta, self.local_rate * self.pull)
         cohort.keep("theta", theta)

@@ -31,6 +31,8 @@ def separation(points: Floats, labels: Whole, counts: Whole) -> Separation:
     """Of a clustering of the points of all devices; `counts` (device, cluster) says who has how many of which.
 
     k' of eq. (4) is the largest number of clusters on a device. A cluster without points has nan throughout.
+    Choice: n_min in λ of eq. (4) is the size of the smallest cluster, as the proof of Lemma 7 needs it; the paper's
+    notation has it as the least number of points on a device.
     """
     many = (counts > 0).sum(axis=1).max(initial=1)
     there = counts.sum(axis=0) > 0

@@ -30,7 +30,7 @@ class Client:
         """Of those that the offer names by their positions in the cohort."""
         if question == "begin" or self.begun != (context.stage, context.before):
             self._begin(context)  # who missed the question begins with the first one that comes
-        stage, cohort = self.stages[context.stage], self.cohort
+        cohort = self.cohort
         if question == "keep":
             self.best = cohort.client_state
         elif question == "restore":
@@ -38,7 +38,9 @@ class Client:
             self.cohort, self.best = replace(cohort, client_state=best), None
         elif question != "begin" and len(offer):
             asked = cohort.take(offer.clients).when(context)
-            return blocks.answered(partial(answer, question, stage), asked, offer, AT_HOME.get(question, ()))
+            return blocks.answered(
+                partial(answer, question, self.stages), asked, offer, AT_HOME.get(question, ())
+            )
         return {}
 
     def _begin(self, context: RoundContext) -> None:

@@ -64,11 +64,9 @@ class ClientState:
                 zero[part] = self.get(f"optimizer.{name}{s}", at[part], zero[part])
         return {name: value.flatten(0, 1) for name, value in kept.items()}
 
-    def keep_optimizer(
-        self, kept: dict[str, Tensor], at: Tensor, per_client: int, slot: Tensor | None
-    ) -> None:
+    def keep_optimizer(self, kept: dict[str, Tensor], at: Tensor, slot: Tensor | None) -> None:
+        """(client, problem, ...) of each name."""
         for name, value in kept.items():
-            value = value.view(len(at), per_client, *value.shape[1:])
             for s, part in _by_slot(slot, at):
                 self.put(f"optimizer.{name}{s}", at[part], value[part])
 

@@ -25,7 +25,7 @@ from coterie.engine.solver import chunk_size, solve
 from coterie.engine.training import Training
 from coterie.prng import gumbel, mix
 from coterie.protocol.client_state import ClientState
-from coterie.protocol.message import RoundContext
+from coterie.protocol.message import RoundContext, finite_rows
 from coterie.protocol.personal import Personal, is_shared
 
 
@@ -85,7 +85,12 @@ class Cohort:
         return self.model.initial("client").expand(len(self), -1)
 
     def keep(self, name: str, value: Tensor) -> None:
-        self.client_state.put(name, self.at, value)
+        """For the rounds to come. Of a client whose numbers are not all finite, what it had is kept."""
+        good = finite_rows(value)
+        if bool(good.all()):
+            self.client_state.put(name, self.at, value)
+        else:
+            self.client_state.put(name, self.at[good], value[good])
 
     def recall(self, name: str, otherwise: Tensor) -> Tensor:
         return self.client_state.get(name, self.at, otherwise)
@@ -173,10 +178,19 @@ class Cohort:
             self.context.rounds if purpose == "train" else 1
         )  # how often such problems are still to be solved
         solution = solve(self.model, training, now, self.points, problems, self.compiler, rounds)
-        self.keep("loss", solution.loss.view(len(self), per_client).mean(1))
+        loss = solution.loss.view(len(self), per_client).nanmean(1)  # of those that took a step
+        self.client_state.put("loss", self.at, loss)  # infinite where it diverged, which is to be known
         if training.keep_optimizer:
-            self.client_state.keep_optimizer(solution.kept, self.at, per_client, optimizer_slot)
+            self._keep_optimizer(solution.kept, per_client, optimizer_slot)
         return solution.rows.view(start.shape)
+
+    def _keep_optimizer(self, kept: dict[str, Tensor], per_client: int, slot: Tensor | None) -> None:
+        """Of a client that diverged, nothing: it would diverge ever after."""
+        each = {name: value.view(len(self), per_client, *value.shape[1:]) for name, value in kept.items()}
+        good = torch.stack([finite_rows(value) for value in each.values()]).all(0)
+        if not bool(good.all()):
+            each = {name: value[good] for name, value in each.items()}
+        self.client_state.keep_optimizer(each, self.at[good], None if slot is None else slot[good])
 
     def _problems(self, per_client: int) -> tuple[Tensor, Tensor]:
         """(problem,) the client, and its column of points and weights."""
@@ -194,13 +208,23 @@ class Cohort:
     # models on data
 
     def losses(self, centers: Tensor) -> Tensor:
-        """(point, cluster) the loss of each center (client, cluster, width) on its client's points."""
+        """(point, cluster) the loss of each center (client, cluster, width) on its client's points.
+
+        A center that has a loss which is not finite at any of them diverged, and is infinitely bad at all.
+        """
         for known, version, found in self._lost:  # importance and models are made of the same
             if known is centers and version == centers._version:
                 return found
         columns = [self._evaluate(centers[:, s], self.model.point_losses) for s in range(centers.shape[1])]
-        self._lost[:] = [(centers, centers._version, torch.stack(columns, 1))]
-        return self._lost[0][2]
+        found = torch.stack(columns, 1)
+        diverged = self.means((~found.isfinite()).to(found.dtype)) > 0
+        found = torch.where(diverged[self.points.owner], torch.inf, found)
+        self._lost[:] = [(centers, centers._version, found)]
+        return found
+
+    def alive(self, centers: Tensor) -> Tensor:
+        """(client, cluster) bool: has this center a finite loss on the client's points?"""
+        return self.means(self.losses(centers)).isfinite()
 
     def knows_losses(self, centers: Tensor | None) -> bool:
         """Have the losses of these centers been computed already?"""

@@ -139,11 +139,7 @@ class Messages(Named):
         """(message,) is every number in it finite?"""
         good = torch.ones(len(self), dtype=torch.bool, device=self.clients.device)
         for values in self.fields.values():
-            if values.is_floating_point() and values.numel():
-                for some in storage.row_blocks(values):
-                    each = values[some].flatten(1) if values.dim() > 1 else values[some, None]
-                    largest, least = each.amax(1), each.amin(1)  # of nan, nan; no copy is made
-                    good[some].logical_and_((largest < torch.inf) & (least > -torch.inf))
+            good.logical_and_(finite_rows(values))
         return good
 
     @property
@@ -170,6 +166,18 @@ class Messages(Named):
     def each(self, values: Tensor) -> Tensor:
         """(message, ...) from values of the messages that are held here."""
         return values
+
+
+def finite_rows(values: Tensor) -> Tensor:
+    """(row,) is every number of a row of values (row, ...) finite?"""
+    good = torch.ones(len(values), dtype=torch.bool, device=values.device)
+    if not values.is_floating_point() or not values.numel():
+        return good
+    for some in storage.row_blocks(values):
+        each = values[some].flatten(1) if values.dim() > 1 else values[some, None]
+        largest, least = each.amax(1), each.amin(1)  # of nan, nan; no copy is made
+        good[some] = (largest < torch.inf) & (least > -torch.inf)
+    return good
 
 
 def nobody(like: Tensor) -> Messages:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
+from torch import Tensor
 
 from coterie.errors import CoterieError
 from coterie.protocol.client import Client
@@ -60,8 +61,17 @@ class Peer(Client):
         self.state, offer = algorithm.plan(self.state, reports)
         return super().answer("train", offer, context)
 
-    def combine(self, own: Fields | None, others: Sequence[Fields], context: RoundContext) -> None:
-        """With what neighbours sent in this round, and what it sent itself, if that was fit to be sent."""
+    def combine(
+        self,
+        own: Fields | None,
+        others: Sequence[Fields],
+        context: RoundContext,
+        weights: Tensor | None = None,
+    ) -> None:
+        """With what neighbours sent in this round, and what it sent itself, if that was fit to be sent.
+
+        `weights` are of its own message first, if there is one, then of the others; see `Graph.edge_weights`.
+        """
         every = ([] if own is None else [own]) + list(others)
         if not every:
             return
@@ -70,6 +80,7 @@ class Peer(Client):
         sender = torch.arange(0 if own is not None else 1, len(others) + 1, device=device)
         messages = Messages(sender, {n: torch.stack([one[n] for one in every]).to(device) for n in every[0]})
         number = torch.arange(len(messages), device=device)
-        received = Received(messages, 1, torch.stack([torch.zeros_like(number), number]), at_server=False)
+        edges = torch.stack([torch.zeros_like(number), number])
+        received = Received(messages, 1, edges, False, None if weights is None else weights.to(device))
         state = replace(self.state, context=context)
         self.state = self.stages[context.stage].algorithm.combine(state, received)

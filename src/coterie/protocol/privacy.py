@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import torch
@@ -89,26 +90,32 @@ class Privacy(Checked):
     # at the client
 
     def protect(
-        self, algorithm: Algorithm, declared: Declared, cohort: Cohort, offer: Messages, sent: Fields
+        self,
+        run: str,
+        algorithm: Algorithm,
+        declared: Declared,
+        cohort: Cohort,
+        offer: Messages,
+        sent: Fields,
     ) -> Fields:
-        """What leaves the clients of what they would send."""
+        """What leaves the clients of what they would send. `run` says what is run: other settings, other noise."""
+        began_at = partial(algorithm.trained_from, offer, sent)
         return {
             name: value
             if declared[name].echo
-            else self._field(name, declared[name].role, algorithm, cohort, offer, sent)
+            else self._field(declared[name].role, value, began_at, cohort, noise_keys(run, name, cohort))
             for name, value in sent.items()
         }
 
     def _field(
-        self, name: str, role: Role, algorithm: Algorithm, cohort: Cohort, offer: Messages, sent: Fields
+        self, role: Role, value: Tensor, began_at: Callable[[], Tensor], cohort: Cohort, keys: Tensor
     ) -> Tensor:
-        value = sent[name]
         if role in ROWS and self.mechanism == "paper":
             rows, tail = cohort.model.rows.split(value)
             rows = rows / (torch.linalg.vector_norm(rows, dim=-1, keepdim=True) / self.clip).clamp(min=1)
-            return torch.cat([rows + _noise(name, rows, self.deviation(), cohort), tail], -1)
+            return torch.cat([rows + _noise(rows, self.deviation(), keys), tail], -1)
         if role in ROWS:
-            return self._model(name, cohort, value, algorithm.trained_from(offer, sent))
+            return self._model(cohort, value, began_at(), keys)
         multiplier = self.multiplier(role)
         if multiplier is None:
             return value
@@ -116,16 +123,16 @@ class Privacy(Checked):
             return torch.ones_like(value)
         importance = _fractions(value)  # nobody is further than 1 from even fractions, which say nothing
         assert self.importance_noise is not None
-        noise = _noise(name, importance, self.importance_noise, cohort)
+        noise = _noise(importance, self.importance_noise, keys)
         return _fractions((importance + noise).clamp(min=LEAST))
 
-    def _model(self, name: str, cohort: Cohort, value: Tensor, began_at: Tensor) -> Tensor:
+    def _model(self, cohort: Cohort, value: Tensor, began_at: Tensor, keys: Tensor) -> Tensor:
         """(client, ...) where it began + clipped update + noise."""
         rows, tail = cohort.model.rows.split(value)
         began, old = cohort.model.rows.split(began_at)
         rows = clipped(rows, began, self.clip)
         if self.deviation():
-            rows = rows + _noise(name, rows, self.deviation(), cohort)
+            rows = rows + _noise(rows, self.deviation(), keys)
         return torch.cat([rows, old.expand_as(tail) if self.buffers == "withheld" else tail], -1)
 
 
@@ -141,10 +148,18 @@ def clipped(rows: Tensor, began: Tensor, clip: float) -> Tensor:
     return torch.where(length <= clip, rows, began + (rows - began) * factor)
 
 
-def _noise(name: str, like: Tensor, deviation: float, cohort: Cohort) -> Tensor:
-    """Normal numbers that depend on seed, stage, round, field, client and place, and on nothing else."""
-    m, per_client = cohort.context, like[0].numel()
-    keys = mix(m.seed, m.stage, m.round, "privacy", name, cohort.keys)
+def noise_keys(run: str, name: str, cohort: Cohort) -> Tensor:
+    """(client,) what the noise on a field depends on, besides the place in it.
+
+    Were it the same in two runs of one seed, subtracting their messages would remove it.
+    """
+    m = cohort.context
+    return mix(m.seed, run, m.before, m.stage, m.round, "privacy", name, cohort.keys)
+
+
+def _noise(like: Tensor, deviation: float, keys: Tensor) -> Tensor:
+    """Normal numbers."""
+    per_client = like[0].numel()
     place = torch.arange(per_client, device=like.device)
     drawn = like.new_empty(len(like), per_client)
     some = max(1, BLOCK // max(1, per_client))  # clients at a time

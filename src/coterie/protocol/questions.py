@@ -10,7 +10,7 @@ from coterie.protocol.clients import Question
 from coterie.protocol.cohort import Cohort
 from coterie.protocol.fields import SIZE, Declared, Field
 from coterie.protocol.message import Fields, Messages
-from coterie.protocol.stages import Stage
+from coterie.protocol.stages import Stage, Stages
 
 Answer = Callable[[Stage, Cohort, Messages], Fields]
 
@@ -32,8 +32,9 @@ _ANSWERS: dict[Question, Answer] = {
 }
 
 
-def answer(question: Question, stage: Stage, cohort: Cohort, offer: Messages) -> Fields:
+def answer(question: Question, stages: Stages, cohort: Cohort, offer: Messages) -> Fields:
     """What clients answer, as it leaves them."""
+    stage = stages[cohort.context.stage]
     sent, fields = _ANSWERS[question](stage, cohort, offer), declared(question, stage)
     strange = [name for name in sent if fields is not None and name not in fields]
     if strange:
@@ -42,7 +43,7 @@ def answer(question: Question, stage: Stage, cohort: Cohort, offer: Messages) ->
         )
     if stage.privacy is None or fields is None or question not in ("report", "train"):
         return sent
-    return stage.privacy.protect(stage.algorithm, fields, cohort, offer, sent)
+    return stage.privacy.protect(repr(stages), stage.algorithm, fields, cohort, offer, sent)
 
 
 _LOSS = Field("number", finite=False)  # of a model that may have diverged

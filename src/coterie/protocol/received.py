@@ -23,6 +23,7 @@ class Received:
     aggregators: int
     edges: Tensor  # (2, edge): aggregator, message; sorted by aggregator
     at_server: bool
+    edge_weight: Tensor | None = None  # (edge,) what a message counts at its aggregator; None: all alike
 
     def __getattr__(self, name: str) -> Tensor:
         if name.startswith("__"):
@@ -36,12 +37,16 @@ class Received:
         return Received(messages, 1, torch.stack([torch.zeros_like(number), number]), True)
 
     @staticmethod
-    def by_peers(messages: Messages, aggregators: int, edges: Tensor) -> Received:
+    def by_peers(
+        messages: Messages, aggregators: int, edges: Tensor, edge_weight: Tensor | None = None
+    ) -> Received:
         """`edges` (2, edge) are (aggregator, sender) positions; of senders without a message nothing is received."""
         number = torch.full((aggregators,), -1, device=edges.device)
         number[messages.clients] = torch.arange(len(messages), device=edges.device)
         sent = number[edges[1]] >= 0
-        return Received(messages, aggregators, torch.stack([edges[0][sent], number[edges[1]][sent]]), False)
+        edge_weight = None if edge_weight is None else edge_weight[sent]
+        edges = torch.stack([edges[0][sent], number[edges[1]][sent]])
+        return Received(messages, aggregators, edges, False, edge_weight)
 
     @property
     def any(self) -> Tensor:
@@ -61,6 +66,8 @@ class Received:
     def mean_by_edge(self, name: str, weight: Tensor, otherwise: Tensor) -> Tensor:
         """The same where aggregators weigh one message differently: weights are (edge, cluster)."""
         aggregator, weight = self.edges[0], weight.to(otherwise.dtype)
+        if self.edge_weight is not None:
+            weight = weight * self.edge_weight[:, None].to(weight.dtype)
         total = otherwise.new_zeros(self.aggregators, weight.shape[1]).index_add_(0, aggregator, weight)
         weighs = total > 0
         whole = torch.where(weighs, total, 1)

@@ -28,6 +28,7 @@ from coterie.protocol.peer import Peer
 from coterie.protocol.personal import is_shared
 from coterie.protocol.questions import declared
 from coterie.protocol.stages import Stages
+from coterie.protocol.topology import Server
 
 log = logging.getLogger("coterie")
 
@@ -131,12 +132,19 @@ class RemoteClients(ABC):
         return self.peers and not self.stages[context.stage].topology.is_server
 
     def deliver(self, sent: Messages, edges: Tensor, context: RoundContext) -> None:
-        spoke, headers = set(sent.clients.tolist()), {}
+        topology = self.stages[context.stage].topology
+        assert not isinstance(topology, Server)
+        weights = topology.edge_weights(edges, len(self.ids))
+        spoke, headers = torch.isin(edges[1], sent.clients), {}
         parcels: dict[str, Parts] = {}
         for i in sorted(set(edges[0].tolist())):
             headers[i] = Header(self.run, self.ids[i], "combine", context)
-            senders = [j for j in edges[1][edges[0] == i].tolist() if j in spoke]
-            parcels[self.ids[i]] = [seal(headers[i], {}), *(self._sent[j] for j in senders)]
+            mine = spoke & (edges[0] == i)
+            fields = {} if weights is None else {"weights": weights[mine].cpu()}
+            parcels[self.ids[i]] = [
+                seal(headers[i], fields),
+                *(self._sent[j] for j in edges[1][mine].tolist()),
+            ]
         self._sent = {}
         self._taken(headers, self.carry(parcels), edges.device)
 
@@ -188,7 +196,7 @@ class Responder:
         elif question == "load":
             self._load(context)
         elif question == "combine":
-            self._combine(others, context)
+            self._combine(others, fields.get("weights"), context)
         else:
             at, device = self.client.cohort.at, self.client.cohort.model.device
             offer = Messages(torch.zeros_like(at), {n: t.to(device)[None] for n, t in fields.items()})
@@ -198,11 +206,15 @@ class Responder:
             return answer
         return {}
 
-    def _combine(self, parts: Parts, context: RoundContext) -> None:
+    def _combine(self, parts: Parts, weights: Tensor | None, context: RoundContext) -> None:
         """What neighbours sent is checked as a server would; what I sent myself I need nobody to bring."""
         received: dict[str, Fields] = {}
-        echoed = False
-        for data in parts:
+        counts: dict[str, float] = {}
+        if weights is not None and (weights.shape != (len(parts),) or not bool((weights >= 0).all())):
+            raise BadMessage("its field 'weights' is not one number from 0 for each message")
+        for data, weight in zip(
+            parts, [1.0] * len(parts) if weights is None else weights.tolist(), strict=True
+        ):
             sender = "?"
             try:
                 sender = opened(data)[0].client
@@ -213,12 +225,17 @@ class Responder:
             except BadMessage as why:
                 _leave_out(sender, why)
                 continue
-            if sender == self.id:
-                echoed = True  # it was fit to be sent
-            else:
+            counts.setdefault(sender, weight)
+            if sender != self.id:
                 received[sender] = fields
-        own, self._own = self._own if echoed else None, None
-        self.client.combine(own, list(received.values()), context)
+        own, self._own = self._own if self.id in counts else None, None  # if it was fit to be sent
+        mine = [] if own is None else [counts[self.id]]
+        weighed = (
+            None
+            if weights is None
+            else torch.tensor([*mine, *(counts[id] for id in received)], dtype=torch.float64)
+        )
+        self.client.combine(own, list(received.values()), context, weighed)
 
     # its own disk: what it kept after each of the last two checkpoints of this run
 

@@ -85,11 +85,13 @@ def _over_graph(
     stage: Stage, state: State, clients: Clients, ids: Sequence[str], traffic: Traffic
 ) -> tuple[State, Messages]:
     """Every client is an aggregator; all of them are computed here."""
+    assert not isinstance(stage.topology, Server)
     done = _train(stage, state, clients, traffic)
     if not len(done.sent):
         return done.state, done.sent
     edges, in_time = _edges(stage, state, done.present, ids), _in_time(stage, state)
-    received = Received.by_peers(done.sent, state.n_clients, edges)
+    weights = stage.topology.edge_weights(edges, state.n_clients)
+    received = Received.by_peers(done.sent, state.n_clients, edges, weights)
     _count_between_peers(stage.algorithm, received, traffic)
     return stage.algorithm.combine(done.state, received), done.sent.only(in_time)
 

@@ -87,6 +87,8 @@ class State(Named):
         drawn = torch.zeros_like(chance)
         if replacement:
             winners = order.argmax(0)  # (cluster, race)
-            return drawn.scatter_add_(0, winners.T, torch.ones_like(winners.T, dtype=drawn.dtype))
-        times = min(times, int(self.invited.sum()))
-        return drawn.scatter_(0, order[:, :, 0].topk(times, dim=0).indices, 1.0)
+            drawn.scatter_add_(0, winners.T, torch.ones_like(winners.T, dtype=drawn.dtype))
+        else:
+            times = min(times, int(self.invited.sum()))
+            drawn.scatter_(0, order[:, :, 0].topk(times, dim=0).indices, 1.0)
+        return torch.where(chance > 0, drawn, 0)  # for a cluster that nobody can be drawn for, nobody is

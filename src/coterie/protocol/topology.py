@@ -42,6 +42,9 @@ class Server:
 class Graph(Checked):
     """Every client is an aggregator, which receives from its neighbours and itself.
 
+    A peer takes the mean of what it received, itself included, by the algorithm's own weights. `weights="metropolis"`
+    multiplies them by 1 / (1 + the larger number of neighbours of the two), and its own by what is left of 1: where the
+    algorithm's weights are equal, that is a doubly stochastic matrix, which keeps the mean over all peers.
     A graph is redrawn until it is connected. With `rewire` its edges then change from round to round (FedSPD
     B.2.4): an edge goes with that chance, and absent ones come so that their number is kept in expectation.
     """
@@ -52,6 +55,7 @@ class Graph(Checked):
     path: str | None = None  # of an edge list: two client ids on a line
     rewire: float = 0.0  # the chance that an edge goes in a round, p of B.2.4
     tries: int = 100  # graphs drawn before it is given up to find a connected one
+    weights: Literal["uniform", "metropolis"] = "uniform"  # of the messages that a peer averages
 
     is_server: ClassVar[bool] = False
 
@@ -128,6 +132,18 @@ class Graph(Checked):
     def edges(self, ids: Sequence[str], seed: int, round: int) -> Tensor:
         """(2, edge): the position of an aggregator and of a client it receives from, sorted; itself included."""
         return self._walk(tuple(ids), seed).edges(round)
+
+    def edge_weights(self, edges: Tensor, n_clients: int) -> Tensor | None:
+        """(edge,) what the message on each edge of a round counts at its aggregator; None: all alike."""
+        if self.weights == "uniform":
+            return None
+        aggregator, sender = edges
+        received = torch.bincount(aggregator, minlength=n_clients)  # neighbours and itself
+        weight = 1 / torch.maximum(received[aggregator], received[sender]).double()
+        own = aggregator == sender
+        others = weight.new_zeros(n_clients).index_add_(0, aggregator[~own], weight[~own])
+        weight[own] = 1 - others[aggregator[own]]
+        return weight
 
     def describe(self, ids: Sequence[str], seed: int) -> dict[str, float]:
         """What was obtained at the start."""

@@ -11,7 +11,10 @@ from coterie.protocol.message import Messages
 
 @dataclass
 class Traffic:
-    """Messages and payload bytes so far. A server's are counted both ways; a graph's in two ways of sending."""
+    """Messages and payload bytes so far. A server's are counted both ways; a graph's in two ways of sending.
+
+    Only what arrives is counted: not what a straggler or a diverged client sent in vain.
+    """
 
     messages: int = 0
     down: int = 0  # from a server to its clients
