@@ -320,7 +320,7 @@ class Silent(Loopback):
 @pytest.mark.parametrize("refuses", [False, True])
 @pytest.mark.parametrize(
     "question",
-    ["size", "training_loss", "evaluate", "finish", "fit", "gradient", "center_loss", "separation"],
+    ["size", "training_loss", "evaluate", "finish", "fit", "judge", "gradient", "center_loss", "separation"],
 )
 def test_a_question_that_nobody_answers_ends_no_run(question: str, refuses: bool, tmp_path: Path) -> None:
     if question == "separation" and refuses:
@@ -334,6 +334,11 @@ def test_a_question_that_nobody_answers_ends_no_run(question: str, refuses: bool
     assert (tmp_path / "run" / "summary.json").exists()
     if refuses:
         assert ended.summary["not_asked"][question] == "models stay with the clients"
+    verdict = ended.verdict
+    assert verdict is not None
+    if question in ("judge", "finish"):
+        assert (verdict.good, verdict.findings) == (None, ("unknown",))
+        assert "is not known" in str(verdict)
 
 
 # a client's end

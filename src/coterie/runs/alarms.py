@@ -22,6 +22,8 @@ class Alarms:
         self._stage = 0
         self._apart: set[tuple[int, int]] = set()
         self._held: set[int] = set()
+        self._merged_once: set[tuple[int, int]] = set()
+        self._lost_once: set[int] = set()
 
     def stage_ended(self, stage: Stage, separated: bool) -> None:
         if not separated:
@@ -44,9 +46,10 @@ class Alarms:
     def _lost(self, importance: Tensor) -> None:
         """A center that was the largest of some client and is now of none."""
         held = set(importance.argmax(1).tolist())
-        for cluster in sorted(self._held - held):
+        for cluster in sorted(self._held - held - self._lost_once):
             log.warning("cluster %d has lost its last client", cluster)
-        self._held = held | (self._held if held else set())
+        self._lost_once |= self._held - held
+        self._held = held
 
     def _merged(self, losses: Tensor) -> None:
         """By the losses (client, cluster) that clients have under each center."""
@@ -60,6 +63,6 @@ class Alarms:
                 apart = float((both[:, 0] - both[:, 1]).abs().mean() / both.mean())
                 if apart > APART:
                     self._apart.add((t, s))
-                elif apart < ALIKE and (t, s) in self._apart:
-                    self._apart.discard((t, s))
+                elif apart < ALIKE and (t, s) in self._apart - self._merged_once:
+                    self._merged_once.add((t, s))
                     log.warning("centers %d and %d, which were separate, have become alike", t, s)

@@ -205,6 +205,10 @@ def _judged(e: Evidence, own: Tensor) -> Verdict:
 
 def _findings(e: Evidence, n: dict[str, Any]) -> tuple[str, ...]:
     few = FEW * n["clients_asked"]
+    badly = {name: n[name] for name in ("misfits", "misassigned", "still_differ")}
+    trouble = {name for name, count in badly.items() if count >= few}
+    if sum(badly.values()) >= few:  # a few of each kind are as bad as some of one
+        trouble.add(max(badly, key=lambda name: badly[name]))
     found = {
         "unseparated": n["groups"] < 2,
         "divided": bool(n["divided"]) or n["by_class"] > CLASSES,
@@ -212,9 +216,9 @@ def _findings(e: Evidence, n: dict[str, Any]) -> tuple[str, ...]:
         "unused": bool(n["unused"]),
         "one-model": n["gain"] < GAIN,
         "no-consensus": n["peers_apart"] is not None and n["peers_apart"] > DIFFER,
-        "coarse": n["still_differ"] >= few,
-        "misfits": n["misfits"] >= few,
-        "misassigned": n["misassigned"] >= few,
+        "coarse": "still_differ" in trouble,
+        "misfits": "misfits" in trouble,
+        "misassigned": "misassigned" in trouble,
         "ambiguous": n["ambiguous"] >= few,
         "init-unseparated": e.init_separated is False,
         "sparse-graph": e.gap is not None and e.gap * e.rounds < 1,  # it takes about 1/gap rounds to cross it
@@ -236,7 +240,8 @@ def beside_fedavg(verdict: Verdict, summary: Mapping[str, Any], reference: Mappi
     if {"diverged", "unknown"} & set(verdict.findings) or None in (own.get(name), theirs.get(name)):
         return verdict
     mine, one = own[name], theirs[name]
-    says = f"FedAvg reached {name} {one:.3f} in {reference['rounds']} rounds, and this {mine:.3f} in {summary['rounds']}"
+    rounds, others = summary["rounds"], reference["rounds"]
+    says = f"FedAvg reached {name} {one:.3f} in {others} rounds, and this {mine:.3f} in {rounds}"
     error, least = (1 - mine, 1 - one) if name == "accuracy" else (mine, one)
     numbers = {**verdict.numbers, "fedavg": one, "beside_fedavg": says}
     as_good = error > (1 - GAIN) * least
@@ -291,7 +296,9 @@ def _diverged(e: Evidence, own: Tensor) -> Verdict:
 
 def _sentences(findings: tuple[str, ...], n: dict[str, Any]) -> tuple[str, ...]:
     """What came out, at most two remarks, and what to try next."""
-    remarks = [_REMARKS[name](n) for name in _REMARKS if name in findings]
+    moot = {"coarse"} if "divided" in findings else set()
+    moot |= set() if {"unseparated", "divided"} & set(findings) else {"init-unseparated"}  # it did no harm
+    remarks = [_REMARKS[name](n) for name in _REMARKS if name in findings and name not in moot]
     first = _outcome(findings, n)
     next_step = next((_NEXT[names] for names in _NEXT if set(names.split()) <= set(findings)), None)
     return (first, *remarks[:2], *([f"Try {next_step}."] if next_step else []))
