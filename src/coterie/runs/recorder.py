@@ -130,7 +130,8 @@ class Recorder:
         }
         if coordinator.stage.n_init > 1:
             record["attempt"] = progress.attempt
-        if coordinator.stage.until == "separated" and progress.over:
+        # in its first round nobody knows yet whether centers have stopped to separate
+        if coordinator.stage.until == "separated" and progress.over and coordinator.stage.rounds > 1:
             record["separated"] = progress.ended
             self.alarms.stage_ended(coordinator.stage, progress.ended)
         record["loss"] = self._training_loss(sent)  # waits for a GPU to be done
