@@ -64,7 +64,7 @@ _DECLARED: dict[Question, Declared] = {
         "rows": Field("model", None, finite=False),
         "weights": Field("number", None, finite=False),
     },
-    "fit": {"loss": _LOSS},
+    "fit": {"loss": _LOSS, "margin": _MAYBE},
     "likelihood": dict.fromkeys(("held_out", "training"), _LOSS),
     "judge": {
         "importance": Field("importance", None, finite=False),

@@ -4,7 +4,9 @@ experiment.toml      what is run, with every setting spelled out
 rounds.jsonl         one line of totals per round
 clients/             per round: per-client numbers as columns, and a projection of the rows received
 checkpoint.safetensors   all that the rounds to come depend on
-result.safetensors   centers, importance, personal models and how well the centers fit, when the run is finished
+result.safetensors   centers, importance, personal models, and what is known of each client, when the run is finished
+importance.csv       how much of each cluster every client has
+clients.csv          one line per client: its cluster, how sure that is, its points and its scores
 summary.json         the numbers of the final table
 """
 
@@ -12,7 +14,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -27,6 +29,9 @@ from coterie.errors import CoterieError
 from coterie.files import Piece, make_folder, saying, write_json, write_whole
 
 Numbers = dict[str, int]
+
+IMPORTANCE, CLIENTS = TABLES = ("importance.csv", "clients.csv")
+MODELS = ("centers", "personal.rows", "personal.weights")  # of a result: most of its bytes
 
 KINDS = {  # as safetensors names them
     torch.float64: "F64",
@@ -91,6 +96,7 @@ class RunFolder:
     def _files(self) -> tuple[str, ...]:
         return (
             "summary.json",
+            *TABLES,
             "result.safetensors",
             "checkpoint.safetensors",
             "rounds.jsonl",
@@ -134,12 +140,15 @@ class RunFolder:
 
     def write_columns(self, round: int, columns: dict[str, Tensor]) -> None:
         """Per-client numbers of a round; not synced, for they can be had again by resuming."""
-        path = self.folder / "clients" / f"{round:06d}.safetensors"
+        path = self.columns_of(round)
         with saying(f"write {path}"):
             path.write_bytes(save({n: t.contiguous().cpu() for n, t in columns.items()}))
 
+    def columns_of(self, round: int) -> Path:
+        return self.folder / "clients" / f"{round:06d}.safetensors"
+
     def columns(self, round: int) -> dict[str, Tensor]:
-        tensors, _ = read_tensors(self.folder / "clients" / f"{round:06d}.safetensors")
+        tensors, _ = read_tensors(self.columns_of(round))
         return tensors
 
     # tensors
@@ -154,15 +163,25 @@ class RunFolder:
         tensors, notes = read_tensors(path)
         return tensors, json.loads(notes["numbers"])
 
-    def write_result(self, tensors: dict[str, Tensor], ids: tuple[str, ...], summary: dict[str, Any]) -> None:
+    def write_result(
+        self,
+        tensors: dict[str, Tensor],
+        ids: tuple[str, ...],
+        tables: Mapping[str, bytes],
+        summary: dict[str, Any],
+    ) -> None:
+        """The summary comes last: with it the run is finished."""
         self._write_tensors("result.safetensors", tensors, {"ids": json.dumps(ids)})
+        for name, content in tables.items():
+            write_whole(self.folder / name, content)
         self.write_summary(summary)
 
     def write_summary(self, summary: dict[str, Any]) -> None:
         write_json(self.folder / "summary.json", summary)
 
-    def result(self) -> tuple[dict[str, Tensor], tuple[str, ...]]:
-        tensors, notes = read_tensors(self.folder / "result.safetensors")
+    def result(self, without: Sequence[str] = ()) -> tuple[dict[str, Tensor], tuple[str, ...]]:
+        """Its tensors, all or without some, and the ids of the clients."""
+        tensors, notes = read_tensors(self.folder / "result.safetensors", without)
         return tensors, tuple(json.loads(notes["ids"]))
 
     def summary(self) -> dict[str, Any]:
@@ -197,10 +216,11 @@ def pieces(tensors: dict[str, Tensor], notes: dict[str, str]) -> Iterator[Piece]
             yield flat[some].contiguous().cpu().reshape(-1).view(torch.uint8).numpy().data
 
 
-def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """A safetensors file: its tensors and its notes."""
+def read_tensors(path: Path, without: Sequence[str] = ()) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """A safetensors file: its tensors, all or without some, and its notes."""
     try:
         with safe_open(path, framework="pt") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
+            names = [name for name in file.keys() if name not in without]  # noqa: SIM118
+            return {name: file.get_tensor(name) for name in names}, file.metadata() or {}
     except (OSError, SafetensorError) as problem:
         raise CoterieError(f"{path} cannot be read ({problem})") from problem
