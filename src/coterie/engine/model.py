@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 from torch.nn import functional
 
-from coterie.data.federation import Task
+from coterie.data.federation import Task, are_integers
 from coterie.data.images import Normalise, Pixels
 from coterie.engine.layers import Prepared, StackedConv2d
 from coterie.engine.rows import Build, Rows, build_seeded
@@ -86,6 +87,9 @@ class FunctionalModel:
         self.rows = Rows(template)
         self.prepared = Prepared(template, stack_convolutions=self.device.type == "cuda")
         self.module = self.prepared.module
+        self.integers = (
+            True  # does it take inputs that are integers as they are, or as floats? found by probe
+        )
         self.vectorised = True  # can clients train together?
         self.evaluates_together = True  # can clients' own models be evaluated together?
         self.alone_in_evaluation = False  # may points of several clients share an evaluation batch?
@@ -189,7 +193,10 @@ class FunctionalModel:
 
     def probe(self, x: Tensor, y: Tensor) -> None:
         """Try the model with a few points: does it fit the data, and can clients be computed together?"""
-        x, y = x.to(self.device), y.to(self.device)
+        self.integers = not are_integers(x) or self.takes_integers(x.shape[1:])
+        if not self.integers:
+            log.info("the inputs are whole numbers, and the model takes floats: it is given them as floats")
+        x, y = self.taken(x), y.to(self.device)
         self._check_fit(x, y)
         counts = _count_activations(self.module, self.pixels.read(x[:1]), self._named())
         self.activations, self.training_activations = (max(1, count) for count in counts)
@@ -200,6 +207,45 @@ class FunctionalModel:
         self.evaluates_together = self.vectorised and self._evaluates_together(x)
         if reason is not None:
             log.warning("clients are computed one by one, which is slower: %s", reason)
+
+    def takes_integers(self, inputs: Sequence[int]) -> bool:
+        """Does it take whole numbers of this shape, as an embedding does, or floats alone, as a linear layer does?
+
+        Tried with zeros and ones, so that all who have the model find the same, whatever their own data is.
+        """
+        row, refusals = self.rows.row_of(self.rows.template), []
+        for dtype in (torch.int64, self.dtype):
+            for value in (0, 1):
+                x = torch.full((2, *inputs), value, dtype=dtype, device=self.device)
+                try:
+                    with torch.no_grad():
+                        self.outputs(row, x)
+                    return dtype == torch.int64
+                except Exception as problem:  # a module of the user's may raise anything
+                    refusals.append(str(problem))
+        return re.search("type|'Long'", refusals[0]) is None  # it takes neither, which `probe` will say
+
+    def taken(self, x: Tensor) -> Tensor:
+        """Inputs on the device, as the model takes them; images stay uint8."""
+        if are_integers(x):
+            return x.to(self.device, torch.int64 if self.integers else self.dtype)
+        return x.to(self.device, self.dtype) if x.is_floating_point() else x.to(self.device)
+
+    def check_range(self, x: Tensor) -> None:
+        """Integers are places in tables of the model: are the least and the greatest that there are within them?"""
+        if not (are_integers(x) and self.integers and x.numel()):
+            return
+        template, flat = copy.deepcopy(self.rows.template).cpu().eval(), x.flatten(1)
+        extremes = torch.cat([flat.argmin(0), flat.argmax(0)])
+        try:
+            with torch.no_grad():
+                for some in torch.split(extremes, 64):
+                    template(x[some].cpu().long())
+        except Exception as problem:
+            raise CoterieError(
+                f"the model does not accept all inputs, which are whole numbers from {int(x.min())} to {int(x.max())}: "
+                f"it says: {_first_line(problem)}"
+            ) from problem
 
     def _named(self) -> dict[str, Tensor]:
         return self.rows.views(*self.rows.split(self.rows.row_of(self.rows.template)))
@@ -212,10 +258,9 @@ class FunctionalModel:
         except CoterieError:
             raise
         except Exception as problem:
-            first = str(problem).strip().splitlines()[0] if str(problem).strip() else type(problem).__name__
             raise CoterieError(
                 f"the model does not accept this data: on inputs of shape {tuple(x.shape)} and targets of shape "
-                f"{tuple(y.shape)} it says: {first}"
+                f"{tuple(y.shape)} it says: {_first_line(problem)}"
             ) from problem
         each = output.numel() // len(x), y.numel() // len(y)
         if self.loss is squared_error and each[0] != each[1]:
@@ -289,6 +334,11 @@ class FunctionalModel:
         return torch.allclose(
             a, b, rtol=slack, atol=slack * float(b.abs().max().clamp(min=1e-3)) if b.numel() else 0
         )
+
+
+def _first_line(problem: Exception) -> str:
+    said = str(problem).strip()
+    return said.splitlines()[0] if said else type(problem).__name__
 
 
 def _count_activations(module: nn.Module, x: Tensor, named: dict[str, Tensor]) -> tuple[int, int]:

@@ -32,8 +32,11 @@ def functional_model(
         build, loss or LOSSES[data.task], normalise=data.normalise, augment=data.augment, **how
     )
     train = data.train
-    x, y = (t.to(model.device) for t in (train.x[train.at[:4]], train.y[:4]))
-    model.probe(*(t.to(model.dtype) if t.is_floating_point() else t for t in (x, y)))
+    y = train.y[:4]
+    model.probe(train.x[train.at[:4]], y.to(model.dtype) if y.is_floating_point() else y)
+    for points in (train, data.test):
+        if points is not None:
+            model.check_range(points.x)
     _check_outputs(model, data)
     return model
 
@@ -42,8 +45,7 @@ def _check_outputs(model: FunctionalModel, data: Federation) -> None:
     """Has the model an output for every label?"""
     if data.task == "regression" or model.loss is not LOSSES[data.task]:
         return
-    x = data.train.x[data.train.at[:1]].to(model.device)
-    x = x.to(model.dtype) if x.is_floating_point() else x
+    x = model.taken(data.train.x[data.train.at[:1]])
     width = model.outputs(model.initial("client"), x).shape[-1]
     if width < data.n_outputs:
         raise CoterieError(
@@ -55,7 +57,7 @@ def _check_outputs(model: FunctionalModel, data: Federation) -> None:
 def cohort_of(model: FunctionalModel, data: Federation, seed: int) -> Cohort:
     """All clients of the data, with their held-out points; how they train is said as a stage begins."""
     whole = Cohort.whole(model, Training(), data.train, id_keys(data.ids), data.task, seed)
-    test = None if data.test is None else data.test.to(model.device, model.dtype)
+    test = None if data.test is None else data.test.to(model.device, model.dtype, model.integers)
     return replace(whole, test=test)
 
 

@@ -53,7 +53,7 @@ class Cohort:
     ) -> Cohort:
         """All the clients of this machine."""
         at = torch.arange(len(keys), device=model.device)
-        points = points.to(model.device, model.dtype)
+        points = points.to(model.device, model.dtype, model.integers)
         keys = keys.to(model.device)
         return Cohort(model, training, points, keys, ClientState(len(keys)), at, task, RoundContext(seed))
 

@@ -13,6 +13,7 @@ from coterie.data.federation import Task
 from coterie.data.images import Pixels
 from coterie.engine.rows import Rows
 from coterie.engine.scores import mixture_of
+from coterie.errors import CoterieError
 from coterie.protocol.personal import Personal
 
 
@@ -21,6 +22,20 @@ def pixels_of(summary: Mapping[str, Any], like: Tensor) -> Pixels | None:
     if not summary.get("pixels"):
         return None
     return Pixels(summary["normalise"], like.device, like.dtype)
+
+
+def takes_integers(summary: Mapping[str, Any]) -> bool:
+    """Was a run's model given whole numbers? Of old runs only one that predicts characters was."""
+    return bool(summary.get("integers", summary["task"] == "next-character"))
+
+
+def as_integers(x: Tensor, where: str) -> Tensor:
+    """Inputs for such a model; floats may stand for whole numbers."""
+    if x.is_floating_point() and not torch.equal(x, x.round()):
+        raise CoterieError(
+            f"{where} has other inputs than whole numbers, which those of the run's clients are"
+        )
+    return x.long()
 
 
 class PersonalModel:

@@ -35,7 +35,7 @@ from coterie.protocol.evaluation import best_of
 from coterie.protocol.message import Messages, RoundContext
 from coterie.protocol.personal import Personal
 from coterie.protocol.state import State
-from coterie.runs.models import PersonalModel, pixels_of
+from coterie.runs.models import PersonalModel, as_integers, pixels_of, takes_integers
 
 Summary = Mapping[str, Any]  # of the run: summary.json
 Ask = Callable[[Question, Messages], Messages | None]  # None: the clients are not to be asked this
@@ -170,6 +170,7 @@ def _cohort(summary: Summary, recipe: Recipe, given: Client, where: str) -> Coho
     points = _points(summary, given.train, where).to(model.device, model.dtype)
     known = points.y if task == "regression" else torch.zeros_like(points.y)  # labels are checked next
     model.probe(points.x[:4], known[:4])
+    model.check_range(points.x)
     _check_labels(model, points, task, where)
     key = id_keys([given.id]).to(model.device)
     cohort = Cohort.whole(model, recipe.training, points, key, task, recipe.context.seed)
@@ -231,8 +232,17 @@ def _points(summary: Summary, given: Pairs, where: str) -> Points:
             f"{where} has {_shape(own)} and the clients of the run have {_shape(theirs)}; it needs the same"
         )
     y = _numbered(given.y, summary["classes"], where) if summary["task"] != "regression" else given.y
-    x = _as_pixels(given.x, where) if summary.get("pixels") else given.x
+    x = _as_theirs(summary, given.x, where)
     return Points.of([(x, targets([Named(where, y)], summary["task"]).y[0])])
+
+
+def _as_theirs(summary: Summary, x: Tensor, where: str) -> Tensor:
+    """Inputs of the kind that the run's clients have: pixels, whole numbers, or floats."""
+    if summary.get("pixels"):
+        return _as_pixels(x, where)
+    if takes_integers(summary):
+        return as_integers(x, where)
+    return x if x.is_floating_point() else x.float()
 
 
 def _as_pixels(x: Tensor, where: str) -> Tensor:

@@ -75,6 +75,7 @@ def summarise(coordinator: Coordinator, about: Description, result: Snapshot) ->
         "classes": list(about.classes),
         "inputs": list(about.inputs),
         "pixels": about.pixels,
+        "integers": about.integers and coordinator.model.takes_integers(about.inputs),
         "normalise": about.normalise,
         "augment": about.augment,
         "outputs": about.n_outputs,
