@@ -119,6 +119,20 @@ def test_integer_features_of_a_linear_layer_give_what_floats_do(caplog: pytest.L
     ]
     x, y = sentences(1)["c0"]
     assert runs[0].onboard(x, y).losses == runs[0].onboard(x.astype(float), y).losses
+    for model in (*runs[0].centers, runs[0].personal["c1"], runs[0].onboard(x, y).model):
+        assert torch.equal(
+            model(x), model(x.astype(np.float32))
+        )  # integers or floats, as the run's other half
+
+
+def test_models_take_integers_as_the_data_was() -> None:
+    run = coterie.run(Bag, sentences(kind="int16"), FedEM(n_clusters=2), rounds=1, training=TRAINING)
+    x = sentences(1)["c0"][0]
+    for model in (run.centers[0], run.personal["c1"]):
+        for same in (x.astype(np.int16), x.astype(np.uint8), x.astype(np.float64), x.tolist()):
+            assert torch.equal(model(same), model.module(torch.from_numpy(x)))
+        with pytest.raises(CoterieError, match="x has other inputs than whole numbers"):
+            model(x + 0.5)
 
 
 @pytest.mark.parametrize("build", [Bag, mlp])

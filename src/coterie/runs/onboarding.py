@@ -35,7 +35,8 @@ from coterie.protocol.evaluation import best_of
 from coterie.protocol.message import Messages, RoundContext
 from coterie.protocol.personal import Personal
 from coterie.protocol.state import State
-from coterie.runs.models import PersonalModel, as_integers, pixels_of, takes_integers
+from coterie.runs.inputs import Inputs
+from coterie.runs.models import PersonalModel, personal_model
 
 Summary = Mapping[str, Any]  # of the run: summary.json
 Ask = Callable[[Question, Messages], Messages | None]  # None: the clients are not to be asked this
@@ -140,8 +141,8 @@ def onboard(
     if losses is not None:
         best, second = best_of(cohort, losses, recipe.algorithm.soft)
         loss, margin = float(best), None if second is None else float(second)
-    modules = [cohort.model.rows.module_of(row) for row in personal.rows[0]]
-    pixels = pixels_of(summary, personal.rows)
+    rows, task = cohort.model.rows, summary["task"]
+    model = personal_model(rows, personal.rows[0], personal.weights[0], Inputs.of(summary), task)
     return Onboarded(
         id=given.id,
         points=len(cohort.points.at),
@@ -150,7 +151,7 @@ def onboard(
         loss=loss,
         margin=margin,
         limit=_limit(fit),
-        model=PersonalModel(modules, personal.weights[0], summary["task"], pixels),
+        model=model,
         personal=personal,
     )
 
@@ -232,23 +233,8 @@ def _points(summary: Summary, given: Pairs, where: str) -> Points:
             f"{where} has {_shape(own)} and the clients of the run have {_shape(theirs)}; it needs the same"
         )
     y = _numbered(given.y, summary["classes"], where) if summary["task"] != "regression" else given.y
-    x = _as_theirs(summary, given.x, where)
+    x = Inputs.of(summary).like_theirs(given.x, where)
     return Points.of([(x, targets([Named(where, y)], summary["task"]).y[0])])
-
-
-def _as_theirs(summary: Summary, x: Tensor, where: str) -> Tensor:
-    """Inputs of the kind that the run's clients have: pixels, whole numbers, or floats."""
-    if summary.get("pixels"):
-        return _as_pixels(x, where)
-    if takes_integers(summary):
-        return as_integers(x, where)
-    return x if x.is_floating_point() else x.float()
-
-
-def _as_pixels(x: Tensor, where: str) -> Tensor:
-    if not torch.equal(x, x.clamp(0, 255).round()):
-        raise CoterieError(f"{where} has other inputs than pixels; the run needs whole numbers from 0 to 255")
-    return x.to(torch.uint8)
 
 
 def _numbered(y: Array, classes: Sequence[str], where: str) -> Array:
