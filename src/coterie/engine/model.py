@@ -17,6 +17,7 @@ from coterie.data.federation import Task, are_integers
 from coterie.data.images import Normalise, Pixels
 from coterie.engine.layers import Prepared, StackedConv2d
 from coterie.engine.rows import Build, Rows, build_seeded
+from coterie.engine.scores import Outputs
 from coterie.errors import CoterieError, SettingError, require
 
 log = logging.getLogger("coterie")
@@ -87,9 +88,8 @@ class FunctionalModel:
         self.rows = Rows(template)
         self.prepared = Prepared(template, stack_convolutions=self.device.type == "cuda")
         self.module = self.prepared.module
-        self.integers = (
-            True  # does it take inputs that are integers as they are, or as floats? found by probe
-        )
+        self.meaning: Outputs | None = None  # of its outputs; None: what the task says
+        self.integers = True  # does it take integers, or are they given as floats? found by probe
         self.vectorised = True  # can clients train together?
         self.evaluates_together = True  # can clients' own models be evaluated together?
         self.alone_in_evaluation = False  # may points of several clients share an evaluation batch?
@@ -202,7 +202,12 @@ class FunctionalModel:
         self.activations, self.training_activations = (max(1, count) for count in counts)
         self.alone_in_evaluation = not self._points_are_separate(x)
         self.needs_two = self._refuses_one_point(x)
-        reason = self._why_not_together(x, y)
+        try:
+            reason = self._why_not_together(x, y)
+        except Exception as problem:
+            raise CoterieError(
+                f"the model cannot be trained on this data: a step of training says: {first_line(problem)}"
+            ) from problem
         self.vectorised = reason is None
         self.evaluates_together = self.vectorised and self._evaluates_together(x)
         if reason is not None:
@@ -244,7 +249,7 @@ class FunctionalModel:
         except Exception as problem:
             raise CoterieError(
                 f"the model does not accept all inputs, which are whole numbers from {int(x.min())} to {int(x.max())}: "
-                f"it says: {_first_line(problem)}"
+                f"it says: {first_line(problem)}"
             ) from problem
 
     def _named(self) -> dict[str, Tensor]:
@@ -260,7 +265,7 @@ class FunctionalModel:
         except Exception as problem:
             raise CoterieError(
                 f"the model does not accept this data: on inputs of shape {tuple(x.shape)} and targets of shape "
-                f"{tuple(y.shape)} it says: {_first_line(problem)}"
+                f"{tuple(y.shape)} it says: {first_line(problem)}"
             ) from problem
         each = output.numel() // len(x), y.numel() // len(y)
         if self.loss is squared_error and each[0] != each[1]:
@@ -268,9 +273,13 @@ class FunctionalModel:
                 f"the model puts out {each[0]} numbers for a point and the target has {each[1]}; both must agree "
                 "(targets of a float type are numbers to predict; task='classification' makes them labels)"
             )
+        if not isinstance(losses, Tensor) or not losses.is_floating_point():
+            kind = losses.dtype if isinstance(losses, Tensor) else type(losses).__name__
+            raise CoterieError(f"the loss gives {kind}; it must give a tensor of floats, one for each point")
         if losses.shape != (len(x),):
             raise CoterieError(
-                f"the loss gives shape {tuple(losses.shape)}; it must give one number per point"
+                f"the loss gives shape {tuple(losses.shape)}; it must give one number per point "
+                "(PyTorch's losses do with reduction='none')"
             )
 
     def _points_are_separate(self, x: Tensor) -> bool:
@@ -336,7 +345,8 @@ class FunctionalModel:
         )
 
 
-def _first_line(problem: Exception) -> str:
+def first_line(problem: Exception) -> str:
+    """What an error of the user's code or of PyTorch says, for a sentence of ours."""
     said = str(problem).strip()
     return said.splitlines()[0] if said else type(problem).__name__
 

@@ -7,15 +7,17 @@ from typing import Any
 
 import torch
 
-from coterie.data.federation import Federation, Task
-from coterie.engine.model import LOSSES, FunctionalModel, Loss
+from coterie.data.federation import Federation, Points, Task
+from coterie.engine.model import LOSSES, FunctionalModel, Loss, first_line
 from coterie.engine.rows import Build
+from coterie.engine.scores import Outputs
 from coterie.engine.training import Training
 from coterie.errors import CoterieError
 from coterie.prng import id_keys
 from coterie.protocol.client_state import ClientState
 from coterie.protocol.cohort import Cohort
 from coterie.protocol.peer import Peer
+from coterie.protocol.personal import Personal
 from coterie.protocol.stages import Stages
 
 
@@ -38,6 +40,8 @@ def functional_model(
         if points is not None:
             model.check_range(points.x)
     _check_outputs(model, data)
+    model.meaning = Outputs(data.task, data.n_outputs, own_loss=model.loss is not LOSSES[data.task])
+    _try_evaluation(model, data)
     return model
 
 
@@ -52,6 +56,23 @@ def _check_outputs(model: FunctionalModel, data: Federation) -> None:
             f"the model puts out {width} numbers for a point, but labels go up to {data.n_outputs - 1}; it "
             f"needs {data.n_outputs} outputs (labels count from 0; task='regression' predicts numbers)"
         )
+
+
+def _try_evaluation(model: FunctionalModel, data: Federation) -> None:
+    """Score random models and their mixtures on a few points and the highest label, as each evaluation will."""
+    y = data.train.y
+    some = torch.cat([torch.arange(min(4, len(y))), y.reshape(len(y), -1).max(1).values.argmax()[None]])
+    points = Points.of([(data.train.inputs(some), y[some])] * 2)
+    cohort = Cohort.whole(model, Training(), points, torch.arange(2), data.task, model.seed)
+    rows = torch.stack([model.initial("probe 0"), model.initial("probe 1")]).expand(2, -1, -1)
+    try:
+        for several in (rows[:, :1], rows):
+            cohort.score(Personal(several, several.new_ones(several.shape[:2])))
+    except Exception as problem:
+        raise CoterieError(
+            f"the model cannot be evaluated on this data: on inputs of shape {tuple(points.x.shape)} and targets of "
+            f"shape {tuple(points.y.shape)}, its scores say: {first_line(problem)}"
+        ) from problem
 
 
 def cohort_of(model: FunctionalModel, data: Federation, seed: int) -> Cohort:

@@ -20,7 +20,7 @@ from coterie.engine.batches import padded
 from coterie.engine.compile.policy import Compiler
 from coterie.engine.model import FunctionalModel
 from coterie.engine.problems import Problems
-from coterie.engine.scores import Scores, score_outputs
+from coterie.engine.scores import Outputs, Scores, score_outputs
 from coterie.engine.solver import chunk_size, solve
 from coterie.engine.training import Training
 from coterie.prng import gumbel, mix
@@ -241,7 +241,8 @@ class Cohort:
         parts = [
             cohort._evaluate(personal.rows[:, k], cohort._outputs) for k in range(personal.rows.shape[1])
         ]
-        return score_outputs(parts, personal.weights, cohort.points, self.model.loss, self.task)
+        meaning = self.model.meaning or Outputs(self.task)
+        return score_outputs(parts, personal.weights, cohort.points, self.model.loss, meaning)
 
     def _outputs(self, row: Tensor, x: Tensor, _y: Tensor) -> Tensor:
         return self.model.outputs(row, x)

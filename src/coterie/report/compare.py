@@ -22,8 +22,9 @@ def measured(summary: Mapping[str, Any]) -> Numbers:
     """The numbers of a run's summary that tables show, by the heading they have there."""
     found: Numbers = {}
     centers, personal = summary.get("centers", {}), summary.get("personal", {})
+    loss = "loss" if summary.get("own_loss") else "MSE"
     if centers:
-        name, values = _measure(centers)
+        name, values = _measure(centers, loss)
         for distribution, own in enumerate(centers["center_of_distribution"]):
             found[f"{name} on {distribution + 1}"] = values[own][distribution]
             others = [row[distribution] for center, row in enumerate(values) if center != own]
@@ -35,7 +36,7 @@ def measured(summary: Mapping[str, Any]) -> Numbers:
     if summary.get("pure_clients"):  # of mixed clients the largest share says little
         found["ARI"] = summary["ari"]
     if personal:
-        name, value = _measure(personal)
+        name, value = _measure(personal, loss)
         found[f"personal {name}"] = value
         if "accuracy" in personal:
             found.update({"personal F1": personal["f1"], "personal loss": personal["loss"]})
@@ -48,9 +49,9 @@ def _plain(number: float | None) -> float:
     return math.nan if number is None else number
 
 
-def _measure(scores: Mapping[str, Any]) -> tuple[str, Any]:
-    """Accuracy where there are classes, and otherwise the loss, which is the squared error."""
-    return ("accuracy", scores["accuracy"]) if "accuracy" in scores else ("MSE", scores["loss"])
+def _measure(scores: Mapping[str, Any], loss: str) -> tuple[str, Any]:
+    """Accuracy where there are classes, and otherwise the loss, by its name."""
+    return ("accuracy", scores["accuracy"]) if "accuracy" in scores else (loss, scores["loss"])
 
 
 @dataclass(frozen=True)

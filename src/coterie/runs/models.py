@@ -9,11 +9,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from coterie.data.federation import Task
 from coterie.engine.rows import Rows
-from coterie.engine.scores import mixture_of
+from coterie.engine.scores import Outputs
 from coterie.protocol.personal import Personal
 from coterie.runs.inputs import Inputs
+
+
+def outputs_of(summary: Mapping[str, Any]) -> Outputs:
+    """What the outputs of a run's models stand for."""
+    return Outputs(summary["task"], summary.get("outputs", 0), bool(summary.get("own_loss")))
 
 
 class TrainedModel(nn.Module):
@@ -23,13 +27,13 @@ class TrainedModel(nn.Module):
     `module` is the user's own, which takes what has been read: floats, normalised if the run normalised.
     """
 
-    def __init__(self, module: nn.Module, inputs: Inputs, task: Task):
+    def __init__(self, module: nn.Module, inputs: Inputs, outputs: Outputs):
         super().__init__()
-        self.module, self.inputs, self.task = module, inputs, task
+        self.module, self.inputs, self.outputs = module, inputs, outputs
         self.eval()
 
     def extra_repr(self) -> str:
-        return f"takes {self.inputs}, for {self.task}"
+        return f"takes {self.inputs}, for {self.outputs.task}"
 
     def forward(self, x: Any) -> Tensor:
         output: Tensor = self.module(self.inputs.read(x, like=next(self.parameters())))
@@ -38,8 +42,7 @@ class TrainedModel(nn.Module):
     def predict(self, x: Any) -> Tensor:
         """The class, or the number."""
         with torch.no_grad():
-            output: Tensor = self(x)
-        return output if self.task == "regression" else output.argmax(-1)
+            return self.outputs.predicted(self(x))
 
 
 class PersonalModel(TrainedModel):
@@ -59,28 +62,30 @@ class Mixture(nn.Module):
 
     weights: Tensor  # (part,)
 
-    def __init__(self, parts: Sequence[nn.Module], weights: Tensor, task: Task):
+    def __init__(self, parts: Sequence[nn.Module], weights: Tensor, outputs: Outputs):
         super().__init__()
-        self.parts, self.task = nn.ModuleList(parts), task
+        self.parts, self.outputs = nn.ModuleList(parts), outputs
         self.register_buffer("weights", weights / weights.sum())
 
     def forward(self, x: Tensor) -> Tensor:
         outputs: list[Tensor] = [part(x) for part in self.parts]
         weights = self.weights.to(outputs[0].dtype)
-        return mixture_of(outputs, weights.expand(len(x), -1), self.task)
+        return self.outputs.mixed(outputs, weights.expand(len(x), -1))
 
 
-def personal_model(rows: Rows, own: Tensor, weights: Tensor, inputs: Inputs, task: Task) -> PersonalModel:
+def personal_model(
+    rows: Rows, own: Tensor, weights: Tensor, inputs: Inputs, outputs: Outputs
+) -> PersonalModel:
     """Of rows (part, width), whose predictions are averaged by weight (part,)."""
     parts = [rows.module_of(row) for row in own]
-    return PersonalModel(parts[0] if len(parts) == 1 else Mixture(parts, weights, task), inputs, task)
+    return PersonalModel(parts[0] if len(parts) == 1 else Mixture(parts, weights, outputs), inputs, outputs)
 
 
 class PersonalModels(Mapping[str, PersonalModel]):
     """Every client's model, by the client's id."""
 
-    def __init__(self, rows: Rows, ids: Sequence[str], personal: Personal, inputs: Inputs, task: Task):
-        self._rows, self._personal, self._inputs, self._task = rows, personal, inputs, task
+    def __init__(self, rows: Rows, ids: Sequence[str], personal: Personal, inputs: Inputs, outputs: Outputs):
+        self._rows, self._personal, self._inputs, self._outputs = rows, personal, inputs, outputs
         self._at = {name: i for i, name in enumerate(ids)}
 
     def __getitem__(self, client: str) -> PersonalModel:
@@ -90,7 +95,7 @@ class PersonalModels(Mapping[str, PersonalModel]):
                 f"there is no client {client!r}" + (f"; did you mean {close[0]!r}?" if close else "")
             )
         i, personal = self._at[str(client)], self._personal
-        return personal_model(self._rows, personal.rows[i], personal.weights[i], self._inputs, self._task)
+        return personal_model(self._rows, personal.rows[i], personal.weights[i], self._inputs, self._outputs)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._at)

@@ -36,7 +36,7 @@ from coterie.protocol.message import Messages, RoundContext
 from coterie.protocol.personal import Personal
 from coterie.protocol.state import State
 from coterie.runs.inputs import Inputs
-from coterie.runs.models import PersonalModel, personal_model
+from coterie.runs.models import PersonalModel, outputs_of, personal_model
 
 Summary = Mapping[str, Any]  # of the run: summary.json
 Ask = Callable[[Question, Messages], Messages | None]  # None: the clients are not to be asked this
@@ -141,8 +141,8 @@ def onboard(
     if losses is not None:
         best, second = best_of(cohort, losses, recipe.algorithm.soft)
         loss, margin = float(best), None if second is None else float(second)
-    rows, task = cohort.model.rows, summary["task"]
-    model = personal_model(rows, personal.rows[0], personal.weights[0], Inputs.of(summary), task)
+    inputs, outputs = Inputs.of(summary), outputs_of(summary)
+    model = personal_model(cohort.model.rows, personal.rows[0], personal.weights[0], inputs, outputs)
     return Onboarded(
         id=given.id,
         points=len(cohort.points.at),

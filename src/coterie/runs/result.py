@@ -13,7 +13,7 @@ from coterie.errors import CoterieError
 from coterie.protocol.result import Result
 from coterie.runs import onboarding
 from coterie.runs.inputs import Inputs
-from coterie.runs.models import PersonalModels, TrainedModel
+from coterie.runs.models import PersonalModels, TrainedModel, outputs_of
 from coterie.runs.onboarding import Onboarded, Recipe
 
 if TYPE_CHECKING:
@@ -38,8 +38,8 @@ class Run:
     ):
         self.ids, self.task, self.records, self.summary, self.folder = ids, task, records, summary, folder
         self._rows, self._result, self._recipe = rows, result, recipe
-        self._inputs = Inputs.of(summary)  # what the models take
-        self.personal = PersonalModels(rows, ids, result.personal, self._inputs, task)
+        self._inputs, self._outputs = Inputs.of(summary), outputs_of(summary)  # of its models
+        self.personal = PersonalModels(rows, ids, result.personal, self._inputs, self._outputs)
         self.classes: list[str] = summary["classes"]  # the words behind the labels, where they were words
 
     def __repr__(self) -> str:
@@ -51,7 +51,7 @@ class Run:
     def centers(self) -> list[TrainedModel]:
         """One model per cluster."""
         modules = [self._rows.module_of(row) for row in self._result.centers]
-        return [TrainedModel(module, self._inputs, self.task) for module in modules]
+        return [TrainedModel(module, self._inputs, self._outputs) for module in modules]
 
     @property
     def importance(self) -> pandas.DataFrame:
