@@ -88,6 +88,11 @@ def load(
     def recipe() -> Recipe:
         known = _stages_of_experiment(store) if stages is None else stages
         last, context = known[-1], RoundContext(**summary["context"])
+        if loss is None and summary.get("own_loss"):
+            raise CoterieError(
+                f"the run in {folder} was made with a loss of its own; to take in a client, give it too: "
+                "coterie.load(folder, model, algorithm=..., training=..., loss=...)"
+            )
         measure = loss or LOSSES[summary["task"]]
         cpu, dtype = torch.device("cpu"), tensors["centers"].dtype
         return Recipe(build, measure, cpu, dtype, last.algorithm, last.training, context)

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+import coterie
 from coterie.data import regressions
 from coterie.data.federation import Federation, Points
 from coterie.engine.model import cross_entropy
@@ -101,3 +102,30 @@ def _of(data: Federation, client: int, points: Points | None = None) -> tuple[to
     points = data.train if points is None else points
     own = slice(int(points.offset[client]), int(points.offset[client + 1]))
     return points.x[points.at[own]].double(), points.y[own].double()
+
+
+def test_one_output_for_two_labels_is_judged() -> None:
+    """A logit, with a loss of one's own: clients of two opposite rules find the centers separated."""
+    chance = torch.Generator().manual_seed(0)
+    x = [torch.randn(60, 4, generator=chance) for _ in range(8)]
+    data = [(one, ((one[:, 0] > 0) ^ (i % 2 == 1)).long()) for i, one in enumerate(x)]
+
+    def loss(outputs: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        logits = outputs.reshape(len(outputs))
+        return torch.nn.functional.binary_cross_entropy_with_logits(
+            logits, y.to(logits.dtype), reduction="none"
+        )
+
+    training = coterie.Training(learning_rate=0.5, epochs=5)
+    run = coterie.run(
+        torch.nn.Linear(4, 1),
+        data,
+        coterie.IFCA(2),
+        rounds=10,
+        training=training,
+        loss=loss,
+        dtype=torch.float64,
+    )
+    assert run.verdict is not None
+    assert run.verdict.good is True
+    assert 0.6 < run.verdict.numbers["loss_of_a_guess"] < 0.8

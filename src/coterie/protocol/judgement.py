@@ -64,8 +64,10 @@ def judge(cohort: Cohort, offer: Messages) -> Fields:
         "pooled": _pooled(judged, likely, importance, offer.importance),
         "differ": _differences(judged, outputs, unit),
     }
-    if cohort.task == "classification":
-        found["lean"] = _lean(cohort, training, importance, outputs[0].shape[-1])  # more points, less noise
+    if cohort.task == "classification" and cohort.meaning.kind(outputs[0]) != "numbers":
+        found["lean"] = _lean(
+            cohort, training, importance, max(2, outputs[0].shape[-1])
+        )  # more points, less noise
     if "middle" in offer.fields:
         both = [judged.outputs(chosen(copies, largest)) for copies in (centers, offer.middle)]
         found["apart"] = _differences(judged, both, unit)[:, 0, 1]
@@ -75,8 +77,8 @@ def judge(cohort: Cohort, offer: Messages) -> Fields:
 def _loss(judged: Cohort, outputs: list[Tensor], weights: Tensor | None = None) -> Tensor:
     """(client,) of outputs averaged by weights (client, part), or of just one."""
     alone = outputs[0].new_ones(len(judged), 1)
-    model, points = judged.model, judged.points
-    return score_outputs(outputs, alone if weights is None else weights, points, model.loss, judged.task).loss
+    mixed = alone if weights is None else weights
+    return score_outputs(outputs, mixed, judged.points, judged.model.loss, judged.meaning).loss
 
 
 def _unit(cohort: Cohort, losses: Tensor) -> Tensor:
@@ -92,15 +94,19 @@ def _unit(cohort: Cohort, losses: Tensor) -> Tensor:
 
 def _guess(cohort: Cohort, judged: Cohort, like: Tensor) -> Tensor:
     """(point, ...) what a client would predict that knows its own targets and no inputs, shaped as outputs are."""
-    y, owner = cohort.points.y, cohort.points.owner
+    y, owner, kind = cohort.points.y, cohort.points.owner, cohort.meaning.kind(like)
     if cohort.task == "regression":
         constant = cohort.means(y.reshape(len(y), -1).to(like.dtype))
+    elif kind == "numbers":  # of which only the user's own loss knows the meaning
+        return torch.zeros_like(like)
     else:
-        classes = like.shape[-1]
+        classes = 2 if kind == "binary" else like.shape[-1]
         each = y.reshape(len(y), -1)
         at = owner[:, None].expand_as(each) * classes + each
         counts = torch.bincount(at.flatten(), minlength=len(cohort) * classes).view(-1, classes)
         constant = functional.normalize(counts.to(like.dtype) + 1, p=1, dim=1).log()
+        if kind == "binary":  # a logit
+            constant = constant[:, 1:] - constant[:, :1]
     shape = (-1, *(1,) * (like.dim() - 2), like.shape[-1]) if like.dim() > 1 else (-1,)
     return constant[judged.points.owner].view(shape).expand_as(like)
 
@@ -140,8 +146,9 @@ def _differences(judged: Cohort, outputs: list[Tensor], unit: Tensor) -> Tensor:
 
     Of classes: how much of the probability they give to different ones. Of numbers: d²/(d² + noise²).
     """
-    clusters, number = len(outputs), judged.task == "regression"
-    made = outputs if number else [torch.softmax(each, -1) for each in outputs]
+    kind, clusters = judged.meaning.kind(outputs[0]), len(outputs)
+    number = kind == "numbers"
+    made = outputs if number else [_probabilities(each, kind == "binary") for each in outputs]
     found = outputs[0].new_zeros(len(judged), clusters, clusters)
     for s in range(clusters):
         for t in range(s):
@@ -153,3 +160,11 @@ def _differences(judged: Cohort, outputs: list[Tensor], unit: Tensor) -> Tensor:
                 each = judged.means((made[s] - made[t]).abs().sum(-1).reshape(len(gap), -1).mean(1) / 2)
             found[:, s, t] = found[:, t, s] = each
     return found
+
+
+def _probabilities(output: Tensor, binary: bool) -> Tensor:
+    """(point, ..., class) of outputs."""
+    if not binary:
+        return torch.softmax(output, -1)
+    second = torch.sigmoid(output.reshape(len(output), 1))
+    return torch.cat([1 - second, second], 1)

@@ -35,7 +35,8 @@ from coterie.protocol.evaluation import best_of
 from coterie.protocol.message import Messages, RoundContext
 from coterie.protocol.personal import Personal
 from coterie.protocol.state import State
-from coterie.runs.models import PersonalModel, pixels_of
+from coterie.runs.inputs import Inputs
+from coterie.runs.models import PersonalModel, outputs_of, personal_model
 
 Summary = Mapping[str, Any]  # of the run: summary.json
 Ask = Callable[[Question, Messages], Messages | None]  # None: the clients are not to be asked this
@@ -146,8 +147,8 @@ def onboard(
     if losses is not None:
         best, second = best_of(cohort, losses, recipe.algorithm.soft)
         loss, margin = float(best), None if second is None else float(second)
-    modules = [cohort.model.rows.module_of(row) for row in personal.rows[0]]
-    pixels = pixels_of(summary, personal.rows)
+    inputs, outputs = Inputs.of(summary), outputs_of(summary)
+    model = personal_model(cohort.model.rows, personal.rows[0], personal.weights[0], inputs, outputs)
     return Onboarded(
         id=given.id,
         points=len(cohort.points.at),
@@ -156,7 +157,7 @@ def onboard(
         loss=loss,
         margin=margin,
         limit=_limit(fit),
-        model=PersonalModel(modules, personal.weights[0], summary["task"], pixels),
+        model=model,
         personal=personal,
     )
 
@@ -176,6 +177,7 @@ def _cohort(summary: Summary, recipe: Recipe, given: Client, where: str) -> Coho
     points = _points(summary, given.train, where).to(model.device, model.dtype)
     known = points.y if task == "regression" else torch.zeros_like(points.y)  # labels are checked next
     model.probe(points.x[:4], known[:4])
+    model.check_range(points.x)
     _check_labels(model, points, task, where)
     key = id_keys([given.id]).to(model.device)
     cohort = Cohort.whole(model, recipe.training, points, key, task, recipe.context.seed)
@@ -237,14 +239,8 @@ def _points(summary: Summary, given: Pairs, where: str) -> Points:
             f"{where} has {_shape(own)} and the clients of the run have {_shape(theirs)}; it needs the same"
         )
     y = _numbered(given.y, summary["classes"], where) if summary["task"] != "regression" else given.y
-    x = _as_pixels(given.x, where) if summary.get("pixels") else given.x
+    x = Inputs.of(summary).like_theirs(given.x, where)
     return Points.of([(x, targets([Named(where, y)], summary["task"]).y[0])])
-
-
-def _as_pixels(x: Tensor, where: str) -> Tensor:
-    if not torch.equal(x, x.clamp(0, 255).round()):
-        raise CoterieError(f"{where} has other inputs than pixels; the run needs whole numbers from 0 to 255")
-    return x.to(torch.uint8)
 
 
 def _numbered(y: Array, classes: Sequence[str], where: str) -> Array:
