@@ -20,6 +20,7 @@ from coterie.engine.rows import Build, Rows, factory
 from coterie.engine.training import Training
 from coterie.errors import CoterieError, require
 from coterie.protocol.algorithm import Algorithm
+from coterie.protocol.fit import Fit
 from coterie.protocol.message import RoundContext
 from coterie.protocol.participation import Participation
 from coterie.protocol.personal import Personal
@@ -68,7 +69,9 @@ def load(
         )
     own = tensors["personal.rows"].expand(len(ids), -1, -1)  # one model for all is kept once
     personal = Personal(own, tensors["personal.weights"])
-    result = Result(tensors["centers"], tensors["importance"], personal, tensors.get("fit"))
+    kept = [tensors[name] for name in ("fit.losses", "fit.points") if name in tensors]  # older runs have none
+    fit = Fit(*kept) if kept else None
+    result = Result(tensors["centers"], tensors["importance"], personal, fit)
     stages = None
     if algorithm is not None:
         stages = as_stages(algorithm, summary["rounds"], training)

@@ -17,12 +17,13 @@ from coterie.engine import storage
 from coterie.errors import CoterieError
 from coterie.protocol.clients import Refused
 from coterie.protocol.coordinator import Coordinator
+from coterie.protocol.fit import Fit
 from coterie.protocol.message import Messages
 from coterie.protocol.personal import is_shared
 from coterie.protocol.result import Result, Snapshot
 from coterie.runs.folder import RunFolder
 from coterie.runs.monitor import Monitor, last
-from coterie.runs.onboarding import Recipe, own_fit
+from coterie.runs.onboarding import Recipe, ask_fit, placed_elsewhere
 from coterie.runs.result import Record, Run
 from coterie.runs.signals import WholeRounds
 from coterie.runs.summary import summarise
@@ -156,6 +157,15 @@ class Recorder:
                     name,
                 )
 
+    def _warn_if_elsewhere(self, clients: int, first: list[str]) -> None:
+        if clients:
+            log.warning(
+                "%d of %d clients are in another cluster than onboarding would find for their data: %s",
+                clients,
+                len(self.coordinator),
+                ", ".join(first) + (", ..." if clients > len(first) else ""),
+            )
+
     def checkpoint(self) -> None:
         """Between rounds: the records on disk reach at least as far as any checkpoint."""
         if self.store is not None:
@@ -205,8 +215,12 @@ class Recorder:
         coordinator, store = self.coordinator, self.store
         result = self._finished() if self._last is None else self._last
         coordinator.count_final_offer()
-        result = replace(result, fit=own_fit(coordinator, self.monitor.ask, result.centers))
+        answered = ask_fit(coordinator, self.monitor.ask, result.centers)
+        result = replace(result, fit=None if answered is None else Fit.of(answered))
         summary = summarise(coordinator, self.about, result)
+        if answered is not None and len(result.centers) > 1:
+            summary["placed_elsewhere"] = placed_elsewhere(coordinator.ids, result.importance, answered)
+            self._warn_if_elsewhere(**summary["placed_elsewhere"])
         summary["metrics"] = last(self.records, coordinator.progress.stage)
         if self.monitor.refused:
             summary["not_asked"] = self.monitor.refused
@@ -233,7 +247,9 @@ def _tensors(result: Result) -> dict[str, Tensor]:
         "personal.rows": rows[:1] if is_shared(rows) else rows,
         "personal.weights": result.personal.weights,
     }
-    return tensors if result.fit is None else {**tensors, "fit": result.fit}
+    if result.fit is not None:
+        tensors.update({"fit.losses": result.fit.losses, "fit.points": result.fit.points})
+    return tensors
 
 
 def _note(record: Record, columns: dict[str, Tensor], read: tuple[Record, dict[str, Tensor]]) -> None:
