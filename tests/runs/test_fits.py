@@ -11,13 +11,16 @@ import torch
 from torch import Tensor
 
 import coterie
-from coterie import ALGORITHMS, Run, Training, WeCFL
+from coterie import ALGORITHMS, Run, Stage, Stages, Training, WeCFL
+from coterie.backends.loopback import loopback
 from coterie.data import digits
 from coterie.data.partitions.transforms import turn
 from coterie.data.sources.digits import read
 from coterie.data.synthetic import coefficients
 from coterie.models import build
-from tests.builders import linear
+from coterie.runs.play import play
+from coterie.testing.small import nothing_left_out
+from tests.builders import TRAINING, algorithm, clients, linear, simulation
 
 SEED, CLUSTERS, SHIFT = 1, 3, 3
 DIGITS = Training(learning_rate=0.2, batch_size=20, epochs=5)
@@ -27,11 +30,12 @@ NEWCOMERS = range(4)
 @cache
 def run_of(name: str, distributions: str) -> Run:
     more: dict[str, Any] = {"shift": SHIFT} if distributions == "relabel" else {}
-    algorithm = ALGORITHMS[name](n_clusters=CLUSTERS)  # type: ignore[call-arg]
-    more["mixture"] = "random" if algorithm.soft else "pure"
+    more["mixture"] = "random" if ALGORITHMS[name].soft else "pure"
     data = digits(SEED, clients=30, distributions=distributions, clusters=CLUSTERS, **more)
     model = build("mlp", (64,), 10, hidden=(32,))
-    return coterie.run(model, data, algorithm, rounds=15, training=DIGITS, seed=SEED, evaluate_every=0)
+    return coterie.run(
+        model, data, algorithm(name, CLUSTERS), rounds=15, training=DIGITS, seed=SEED, evaluate_every=0
+    )
 
 
 def images(number: int, points: int) -> tuple[Tensor, Tensor, torch.Generator]:
@@ -103,7 +107,7 @@ def test_clients_that_onboarding_would_put_elsewhere_are_named(caplog: pytest.Lo
 
 @pytest.mark.parametrize("name", ["FedSoft", "FedSPD", "FedEM", "IFCA", "FedAvg+"])
 def test_who_chooses_by_loss_is_where_onboarding_puts_it(name: str, caplog: pytest.LogCaptureFixture) -> None:
-    run = coterie.run(linear, small_and_large(), ALGORITHMS[name](n_clusters=2), rounds=4)  # type: ignore[call-arg]
+    run = coterie.run(linear, small_and_large(), algorithm(name), rounds=4)
     assert run.summary["placed_elsewhere"] == {"clients": 0, "first": []}
     assert "another cluster" not in caplog.text
 
@@ -112,3 +116,24 @@ def test_with_one_model_there_is_no_other_place() -> None:
     assert (
         "placed_elsewhere" not in coterie.run(linear, small_and_large(), coterie.FedAvg(), rounds=1).summary
     )
+
+
+# wherever clients are
+
+
+@pytest.mark.parametrize("name", ["FedSPD", "WeCFL", "CFL", "FedAvg"])
+def test_clients_far_away_say_the_same(name: str) -> None:
+    plan, data = Stages((Stage(algorithm(name), 3, TRAINING),)), clients()
+    with nothing_left_out():
+        apart, together = (
+            play(run, data.description, experiment="", evaluate_every=0)
+            for run in (loopback(linear, data, plan, seed=SEED), simulation(plan, data, seed=SEED))
+        )
+    one, two = apart._result.fit, together._result.fit
+    assert one is not None
+    assert two is not None
+    torch.testing.assert_close(
+        one.losses, two.losses.to(one.losses.dtype), equal_nan=True, rtol=1e-3, atol=1e-4
+    )
+    assert torch.equal(one.points.double(), two.points.double())
+    assert apart.summary.get("placed_elsewhere") == together.summary.get("placed_elsewhere")

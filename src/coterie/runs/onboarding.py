@@ -81,9 +81,7 @@ class Onboarded:
     losses: tuple[float, ...]  # of each center, the mean over its points; none where there are no centers
     loss: float | None  # of its best center, or the mean over points of the best center's
     margin: float | None  # how much more the second best has; None where there is no second
-    worse: (
-        float | None
-    )  # the chance that a point of it has a higher loss than 4 of the run's clients; 0.2: like them
+    worse: float | None  # the chance that a point of it is worse than 4 of the run's; 0.2: it is like them
     limit: float | None  # the highest such chance that fits; None where the run does not know
     model: PersonalModel = field(repr=False)  # called with inputs, it predicts
     personal: Personal = field(repr=False)  # the same as rows and weights
@@ -102,7 +100,7 @@ class Onboarded:
         if self.points < FEWEST:
             return f"too few points to tell whether it fits: it has {self.points}, and {FEWEST} are needed"
         what = (
-            f"the chance that one of its points has a higher loss than {RIVALS} of the run's clients is "
+            f"a point of it has a higher loss than {RIVALS} points of the run's clients with a chance of "
             f"{self.worse:.3g}, and up to {self.limit:.3g} fits"
         )
         return f"it fits: {what}" if self.fits else f"it fits no cluster: {what}"
