@@ -36,9 +36,9 @@ PROBLEMS = ("labelings", "rotations", "regressions")
 METHODS = ("FedSoft", "FedSPD", "FedEM", "IFCA", "WeCFL")
 CLUSTERS = (2, 3, 4, 5)
 SIZES = (30, 60, 120)  # points of a newcomer
-NEWCOMERS = 5  # of each kind and size, per run
+NEWCOMERS = 10  # of each kind and size, per run
 SHOULD_FIT = {"pure": True, "mixed": True, "random": False, "unknown": False}
-CLIENTS, TRAIN, TEST, ROUNDS = 60, 80, 20, 30
+CLIENTS, TRAIN, TEST, ROUNDS = 60, 80, 20, 50
 DIGITS = Training(learning_rate=0.2, batch_size=20, epochs=5)
 REGRESSION = Training(learning_rate=0.04, batch_size=20, epochs=2)
 ABOUT = ("problem", "clients", "algorithm", "clusters", "seed")  # of a run
@@ -154,6 +154,9 @@ def measured(task: Task) -> dict[str, Any]:
     began, (problem, _, name, clusters, seed) = time.perf_counter(), task
     world: World = (Regressions if problem == "regressions" else Digits)(problem, clusters, seed)
     run = played(task, world)
+    world.chance = np.random.default_rng(
+        (seed, clusters, METHODS.index(name))
+    )  # other newcomers for every method
     kinds = [kind for kind in SHOULD_FIT if kind != "mixed" or ALGORITHMS[name].soft]
     fit = {
         f"{kind} {points}": sum(
@@ -166,10 +169,14 @@ def measured(task: Task) -> dict[str, Any]:
     return {**dict(zip(ABOUT, task, strict=True)), "fit": fit, "seconds": seconds}
 
 
+def in_order(run: dict[str, Any]) -> tuple[Any, ...]:
+    return PROBLEMS.index(run["problem"]), METHODS.index(run["algorithm"]), run["clusters"], run["seed"]
+
+
 def percentages(runs: list[dict[str, Any]]) -> list[list[Any]]:
     """A row per problem, clients, algorithm, clusters, kind and points: how many newcomers, and how many fit in %."""
     counts: dict[tuple[Any, ...], list[int]] = {}
-    for run in runs:
+    for run in sorted(runs, key=in_order):
         for of, fit in run["fit"].items():
             kind, points = of.split()
             row = (*(run[name] for name in ABOUT[:-1]), kind, int(points))
@@ -206,7 +213,7 @@ def verdict(rows: list[list[Any]]) -> str:
 
 
 def write(path: Path, source: Any, runs: list[dict[str, Any]]) -> None:
-    runs = sorted(runs, key=lambda run: tuple(run[name] for name in ABOUT))
+    runs = sorted(runs, key=in_order)
     head = {"provenance": source, "columns": [*OF_A_ROW, "newcomers", "percent_that_fit"]}
     parts = [f'"{name}": {json.dumps(value)}' for name, value in head.items()]
     for name, lines in (("table", percentages(runs)), ("runs", runs)):
