@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from coterie.errors import CoterieError
-from coterie.protocol import evaluation, judgement, selection, separation
+from coterie.protocol import evaluation, fit, judgement, selection, separation
 from coterie.protocol.clients import Question
 from coterie.protocol.cohort import Cohort
 from coterie.protocol.fields import SIZE, Declared, Field
@@ -24,7 +24,7 @@ _ANSWERS: dict[Question, Answer] = {
     "training_loss": lambda stage, cohort, offer: evaluation.training_loss(cohort),
     "evaluate": lambda stage, cohort, offer: evaluation.evaluate(stage.algorithm, cohort, offer),
     "finish": lambda stage, cohort, offer: evaluation.finish(stage.algorithm, cohort, offer),
-    "fit": lambda stage, cohort, offer: evaluation.fit(stage.algorithm, cohort, offer),
+    "fit": lambda stage, cohort, offer: fit.measure(stage.algorithm, cohort, offer),
     "likelihood": lambda stage, cohort, offer: evaluation.likelihood(stage.algorithm, cohort, offer),
     "judge": lambda stage, cohort, offer: judgement.judge(cohort, offer),
     "gradient": lambda stage, cohort, offer: evaluation.gradient(cohort, offer),
@@ -64,7 +64,12 @@ _DECLARED: dict[Question, Declared] = {
         "rows": Field("model", None, finite=False),
         "weights": Field("number", None, finite=False),
     },
-    "fit": {"loss": _LOSS, "margin": _MAYBE},
+    "fit": {
+        "losses": Field("number", None, finite=False),
+        "points": Field("mass", None),
+        "importance": Field("importance", None),
+        "margin": _MAYBE,
+    },
     "likelihood": dict.fromkeys(("held_out", "training"), _LOSS),
     "judge": {
         "importance": Field("importance", None, finite=False),

@@ -19,6 +19,7 @@ from coterie.errors import CoterieError
 from coterie.files import finite
 from coterie.protocol.clients import Refused
 from coterie.protocol.coordinator import Coordinator
+from coterie.protocol.fit import Fit
 from coterie.protocol.message import Messages
 from coterie.protocol.personal import is_shared
 from coterie.protocol.result import Result, Snapshot
@@ -27,7 +28,7 @@ from coterie.runs.alarms import Alarms
 from coterie.runs.folder import RunFolder
 from coterie.runs.judging import verdict_of
 from coterie.runs.monitor import Monitor, last
-from coterie.runs.onboarding import Recipe, own_fit
+from coterie.runs.onboarding import Recipe, ask_fit, placed_elsewhere
 from coterie.runs.result import Record, Run
 from coterie.runs.signals import WholeRounds
 from coterie.runs.summary import summarise
@@ -166,6 +167,15 @@ class Recorder:
                     name,
                 )
 
+    def _warn_if_elsewhere(self, clients: int, first: list[str]) -> None:
+        if clients:
+            log.warning(
+                "%d of %d clients are in another cluster than onboarding would find for their data: %s",
+                clients,
+                len(self.coordinator),
+                ", ".join(first) + (", ..." if clients > len(first) else ""),
+            )
+
     def checkpoint(self) -> None:
         """Between rounds: the records on disk reach at least as far as any checkpoint."""
         if self.store is not None:
@@ -216,9 +226,15 @@ class Recorder:
         coordinator, store = self.coordinator, self.store
         result = self._finished() if self._last is None else self._last
         coordinator.count_final_offer()
-        fit = own_fit(coordinator, self.monitor.ask, result.centers)
-        result = replace(result, fit=fit.get("fit"), margin=fit.get("margin"), sizes=self.monitor.sizes())
+        answered = ask_fit(coordinator, self.monitor.ask, result.centers)
+        if answered is not None:
+            margin = answered.scattered("margin", len(coordinator)) if "margin" in answered.fields else None
+            result = replace(result, fit=Fit.of(answered), margin=margin)
+        result = replace(result, sizes=self.monitor.sizes())
         summary = summarise(coordinator, self.about, result)
+        if answered is not None and len(result.centers) > 1:
+            summary["placed_elsewhere"] = placed_elsewhere(coordinator.ids, result.importance, answered)
+            self._warn_if_elsewhere(**summary["placed_elsewhere"])
         summary["metrics"] = last(self.records, coordinator.progress.stage)
         verdict = verdict_of(coordinator, self.monitor.ask, result, self.records)
         if verdict is not None:
@@ -249,7 +265,9 @@ def _tensors(result: Result) -> dict[str, Tensor]:
         "personal.rows": rows[:1] if is_shared(rows) else rows,
         "personal.weights": result.personal.weights,
     }
-    known = {"fit": result.fit, "margin": result.margin, "size": result.sizes}
+    known = {"margin": result.margin, "size": result.sizes}
+    if result.fit is not None:
+        known.update({"fit.losses": result.fit.losses, "fit.points": result.fit.points})
     known.update(
         {f"personal.{n}": each for n, each in (result.scores.named() if result.scores else {}).items()}
     )
