@@ -64,6 +64,12 @@ CASES = [
     ),
     Case("rate 0", {"training.learning_rate": 0}, ("training.learning_rate is 0", "above 0")),
     Case("batch 0", {"training.batch_size": 0}, ("training.batch_size is 0", "1 or more")),
+    Case("least batch 0", {"training.min_batch": 0}, ("training.min_batch is 0", "from 1")),
+    Case(
+        "least batch above the batch",
+        {"training.min_batch": 9, "training.batch_size": 8},
+        ("training.min_batch is 9", "from 1 to batch_size, which is 8"),
+    ),
     Case("momentum 1", {"training.momentum": 1}, ("training.momentum is 1", "below 1")),
     Case(
         "two lengths",
