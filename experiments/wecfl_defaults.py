@@ -181,7 +181,7 @@ def table(runs: list[dict[str, Any]]) -> list[str]:
     problems = [problem for problem in PROBLEMS if any(run["problem"] == problem for run in runs)]
     number = len({run["seed"] for run in runs})
     lines = [f"| of {number} seeds | {' | '.join(problems)} |", "|---" * (len(problems) + 1) + "|"]
-    for way in WAYS:
+    for way in (way for way in WAYS if any(run["way"] == way for run in runs)):
         cells = []
         for problem in problems:
             mine = [run for run in runs if (run["problem"], run["way"]) == (problem, way)]
