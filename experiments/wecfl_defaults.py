@@ -106,26 +106,6 @@ def linear_data(mixture: str) -> Callable[[int], Federation]:
     )
 
 
-@dataclass(frozen=True)
-class Problem:
-    """Clients, their model, and how they train."""
-
-    build: Callable[[], nn.Module]
-    data: Callable[[int], Federation]
-    clusters: int
-    training: Training
-
-
-LONG = Training(learning_rate=0.1, batch_size=10, epochs=5)
-REGRESSION = Training(learning_rate=0.04, batch_size=20, epochs=2)
-PROBLEMS = {
-    "labelings, batch norm": Problem(with_batch_norm, labelings, 3, LONG),
-    "labelings, batch norm, min_batch 4": Problem(with_batch_norm, labelings, 3, replace(LONG, min_batch=4)),
-    "labelings": Problem(with_dropout, labelings, 3, LONG),
-    "rotations": Problem(mlp, rotations, 4, replace(LONG, epochs=1)),
-    "regressions, pure": Problem(linear, linear_data("pure"), 2, REGRESSION),
-    "regressions, 10:90": Problem(linear, linear_data("10:90"), 2, REGRESSION),
-}
 PARTS: tuple[Part, ...] = ("dense", "all", "last")
 WAYS: dict[str, WeCFL] = {  # the number of clusters is that of the problem
     **{f"WeCFL, restart=True, {part}": WeCFL(1, restart=True, represent=part) for part in PARTS},
@@ -135,18 +115,33 @@ WAYS: dict[str, WeCFL] = {  # the number of clusters is that of the problem
     "FeSEM, restart=True": FeSEM(1, restart=True),
     "FeSEM, restart=False": FeSEM(1, restart=False),
 }
+DENSE = tuple(way for way in WAYS if not way.endswith(("all", "last")))  # all there is of a linear model
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Clients, their model, how they train, and what is tried on them."""
+
+    build: Callable[[], nn.Module]
+    data: Callable[[int], Federation]
+    clusters: int
+    training: Training
+    ways: tuple[str, ...] = tuple(WAYS)
+
+
+LONG = Training(learning_rate=0.1, batch_size=10, epochs=5)
+REGRESSION = Training(learning_rate=0.04, batch_size=20, epochs=2)
+PROBLEMS = {
+    "labelings, batch norm": Problem(with_batch_norm, labelings, 3, LONG),
+    "labelings, batch norm, min_batch 4": Problem(
+        with_batch_norm, labelings, 3, replace(LONG, min_batch=4), DENSE
+    ),
+    "labelings": Problem(with_dropout, labelings, 3, LONG),
+    "rotations": Problem(mlp, rotations, 4, replace(LONG, epochs=1)),
+    "regressions, pure": Problem(linear, linear_data("pure"), 2, REGRESSION, DENSE),
+    "regressions, 10:90": Problem(linear, linear_data("10:90"), 2, REGRESSION, DENSE),
+}
 Task = tuple[str, str, int]  # problem, way, seed
-
-
-def tasks(seeds: range) -> list[Task]:
-    """One weight matrix is all of a linear model, whichever part represents it."""
-    return [
-        (problem, way, seed)
-        for seed in seeds
-        for problem, about in PROBLEMS.items()
-        for way in WAYS
-        if about.build is not linear or not way.endswith(("all", "last"))
-    ]
 
 
 def play(task: Task) -> dict[str, Any]:
@@ -186,7 +181,7 @@ def table(runs: list[dict[str, Any]]) -> list[str]:
     problems = [problem for problem in PROBLEMS if any(run["problem"] == problem for run in runs)]
     number = len({run["seed"] for run in runs})
     lines = [f"| of {number} seeds | {' | '.join(problems)} |", "|---" * (len(problems) + 1) + "|"]
-    for way in WAYS:
+    for way in (way for way in WAYS if any(run["way"] == way for run in runs)):
         cells = []
         for problem in problems:
             mine = [run for run in runs if (run["problem"], run["way"]) == (problem, way)]
@@ -209,11 +204,14 @@ def main() -> None:
     first, last = (int(seed) for seed in options.seeds.split("-"))
     runs, source = read(options.out), provenance()
     known = {(run["problem"], run["way"], run["seed"]) for run in runs}
-    left = [
-        task
-        for task in tasks(range(first, last + 1))
-        if task not in known and task[0] in (options.problem or PROBLEMS) and task[1] in (options.way or WAYS)
+    tasks = [
+        (problem, way, seed)
+        for seed in range(first, last + 1)
+        for problem in options.problem or PROBLEMS
+        for way in PROBLEMS[problem].ways
+        if way in (options.way or WAYS)
     ]
+    left = [task for task in tasks if task not in known]
     with ProcessPoolExecutor(options.jobs, multiprocessing.get_context("spawn")) as workers:
         for run in workers.map(play, left):
             runs.append(run)
