@@ -137,3 +137,14 @@ def test_clients_far_away_say_the_same(name: str) -> None:
     )
     assert torch.equal(one.points.double(), two.points.double())
     assert apart.summary.get("placed_elsewhere") == together.summary.get("placed_elsewhere")
+
+
+def test_sizes_that_are_withheld_are_nowhere_in_the_result() -> None:
+    data = {str(i): (torch.randn(25 + 7 * i, 4), torch.randint(0, 2, (25 + 7 * i,))) for i in range(6)}
+    clients = coterie.data.from_arrays(data, test_fraction=0.0)
+    privacy = coterie.Privacy(noise=0.1)
+    run = coterie.run(torch.nn.Linear(4, 2), clients, coterie.FedEM(2), rounds=2, privacy=privacy)
+    fit = run._result.fit
+    assert fit is not None
+    assert float(fit.points.max()) <= 20
+    assert run.clients.points.isna().all()

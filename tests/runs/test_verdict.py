@@ -241,7 +241,7 @@ def test_over_a_graph_peers_are_compared() -> None:
 
 
 def test_an_initialisation_that_never_separates_is_told(caplog: pytest.LogCaptureFixture) -> None:
-    data = regressions(12, 1, "pure", seed=1)
+    data = regressions(12, 1, "pure", seed=2)
     with caplog.at_level(logging.WARNING, "coterie"):
         run = coterie.run(linear, data, IFCA(2), rounds=6)
     assert [m for m in caplog.messages if "was to separate the centers, did not in 2 rounds" in m]
@@ -259,8 +259,101 @@ def test_what_is_lost_on_the_way_is_told_once(caplog: pytest.LogCaptureFixture) 
     both, one = torch.eye(2), torch.tensor([[1.0, 0.0], [0.9, 0.1]])
     with caplog.at_level(logging.WARNING, "coterie"):
         for losses, importance in ((alike, both), (apart, both), (alike, one), (alike, one)):
-            alarms.evaluated(0, Snapshot(centers, importance, losses=losses))
+            alarms.evaluated((0, 0), Snapshot(centers, importance, losses=losses))
     assert caplog.messages == [
         "cluster 1 has lost its last client",
         "centers 0 and 1, which were separate, have become alike",
     ]
+
+
+# runs that are hard to judge end well
+
+
+def two_rules(clients: int = 8) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Clients whose labels follow one of two opposite rules."""
+    chance = torch.Generator().manual_seed(0)
+    x = [torch.randn(60, 4, generator=chance) for _ in range(clients)]
+    return [(one, ((one[:, 0] > 0) ^ (i % 2 == 1)).long()) for i, one in enumerate(x)]
+
+
+def test_targets_of_several_axes_are_judged() -> None:
+    chance = torch.Generator().manual_seed(0)
+    data = [
+        (x := torch.randn(40, 4, generator=chance), (x[:, :1, None] * (1 if i % 2 else -1)).expand(-1, 2, 3))
+        for i in range(8)
+    ]
+    model = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.Unflatten(1, (2, 3)))
+    run = coterie.run(model, data, coterie.IFCA(2), rounds=20, training=coterie.Training(learning_rate=0.1))
+    assert run.verdict is not None
+    assert run.verdict.good is True
+
+
+def test_a_loss_of_ones_own_with_more_outputs_than_targets_is_judged() -> None:
+    def gaussian(outputs: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        mean, log_variance = outputs.unbind(-1)
+        return 0.5 * (log_variance + (y.reshape(-1) - mean) ** 2 / log_variance.exp())
+
+    chance = torch.Generator().manual_seed(0)
+    data = [(x := torch.randn(40, 4, generator=chance), x[:, 0]) for _ in range(6)]
+    training = coterie.Training(learning_rate=0.01)
+    run = coterie.run(
+        torch.nn.Linear(4, 2), data, coterie.FedEM(2), rounds=3, training=training, loss=gaussian
+    )
+    assert run.verdict is not None
+
+
+def test_a_client_without_held_out_points_is_left_out_of_the_verdict() -> None:
+    data = coterie.data.from_arrays(
+        {str(i): (x, y) if i == 0 else (x, y, x[:20], y[:20]) for i, (x, y) in enumerate(two_rules())},
+        test_fraction=0.0,
+    )
+    training = coterie.Training(learning_rate=0.5, epochs=5)
+    run = coterie.run(torch.nn.Linear(4, 2), data, coterie.IFCA(2), rounds=10, training=training)
+    assert run.verdict is not None
+    assert run.verdict.good is True
+    assert run.verdict.numbers["clients_asked"] == 7
+
+
+def test_clients_of_one_class_have_not_diverged() -> None:
+    chance = torch.Generator().manual_seed(0)
+    data = [
+        (torch.randn(40, 4, generator=chance) + 4 * torch.eye(4)[i % 4], torch.full((40,), i % 4))
+        for i in range(12)
+    ]
+    training = coterie.Training(learning_rate=0.1, epochs=2)
+    run = coterie.run(torch.nn.Linear(4, 4), data, coterie.FedEM(2), rounds=10, training=training)
+    assert run.verdict is not None
+    assert "diverged" not in run.verdict.findings
+    assert run.summary["personal"]["accuracy"] > 0.9
+
+
+def test_a_loss_of_zero_is_judged() -> None:
+    evidence = separated()
+    nothing = torch.zeros_like(evidence.personal)
+    perfect = replace(
+        evidence, losses=torch.zeros_like(evidence.losses), personal=nothing, common=nothing, mean=nothing
+    )
+    assert "one-model" in judge(perfect).findings
+
+
+def test_one_answer_that_is_not_finite_decides_nothing() -> None:
+    evidence = separated()
+    wild = evidence.pooled.clone()
+    wild[0] = float("nan")
+    assert judge(replace(evidence, pooled=wild)).findings == judge(evidence).findings
+
+
+def test_an_epoch_that_diverges_gains_nothing() -> None:
+    evidence = separated()
+    found = judge(replace(evidence, tuned=torch.full_like(evidence.tuned, float("inf"))))
+    assert found.numbers["clients_asked"] == len(evidence.tuned)
+    assert "coarse" not in found.findings
+
+
+def test_beside_fedavg_what_is_not_finite_is_said() -> None:
+    evidence = separated()
+    verdict = judge(evidence)
+    lost = replace(verdict, numbers={**verdict.numbers, "loss_of_one_model": None, "gain": None})
+    summary = {"personal": {"loss": 0.1}, "rounds": 3}
+    found = beside_fedavg(lost, summary, {"personal": {"loss": 1.0}, "rounds": 3})
+    assert "FedAvg reached loss 1.000" in str(found)

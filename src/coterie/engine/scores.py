@@ -63,7 +63,7 @@ class Outputs:
         kind, shape = self.kind(outputs[0]), (-1,) + (1,) * (outputs[0].dim() - 1)
         each = [(w.view(shape), o) for w, o in zip(weights.T, outputs, strict=True)]
         if kind == "numbers":
-            return sum((w * o for w, o in each), torch.zeros_like(outputs[0]))
+            return sum((torch.where(w > 0, w * o, 0) for w, o in each), torch.zeros_like(outputs[0]))
         if kind == "binary":
             return _log_mean(each, functional.logsigmoid) - _log_mean(
                 each, lambda o: functional.logsigmoid(-o)
@@ -72,8 +72,9 @@ class Outputs:
 
 
 def _log_mean(each: Sequence[tuple[Tensor, Tensor]], logarithm: Callable[[Tensor], Tensor]) -> Tensor:
-    """log Σ weight·p, where `logarithm` of an output is log p."""
-    return torch.logsumexp(torch.stack([torch.log(w) + logarithm(o) for w, o in each]), 0)
+    """log Σ weight·p, where `logarithm` of an output is log p. A model of no weight may have diverged."""
+    terms = [torch.where(w > 0, torch.log(w) + logarithm(o), -torch.inf) for w, o in each]
+    return torch.logsumexp(torch.stack(terms), 0)
 
 
 def score_outputs(

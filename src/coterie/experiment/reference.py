@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from coterie.files import finite
 from coterie.runs.folder import RunFolder
 from coterie.runs.verdict import Verdict, beside_fedavg
 
@@ -17,6 +18,6 @@ def compare_with_fedavg(stores: Mapping[str, RunFolder]) -> dict[str, dict[str, 
         verdict = Verdict.of(summary.get("verdict"))
         if reference is None or verdict is None or "fedavg" in verdict.numbers:
             continue
-        summary["verdict"] = beside_fedavg(verdict, summary, reference).as_dict()
+        summary["verdict"] = finite(beside_fedavg(verdict, summary, reference).as_dict())
         stores[label].write_summary(summary)
     return summaries

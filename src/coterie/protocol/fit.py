@@ -34,7 +34,7 @@ _VARIANCE = 1 / (2 * RIVALS + 1) - LIKE_THEM**2  # of rank ** RIVALS, the rank b
 # at the client
 
 
-def measure(algorithm: Algorithm, cohort: Cohort, offer: Messages) -> Fields:
+def measure(algorithm: Algorithm, cohort: Cohort, offer: Messages, withheld: bool = False) -> Fields:
     """My losses, on held-out points if I have any, since a newcomer's were not trained on; and where I would be put.
 
     `losses` (client, cluster, quantile) and `points` (client, cluster) are of the points that each center has.
@@ -57,6 +57,8 @@ def measure(algorithm: Algorithm, cohort: Cohort, offer: Messages) -> Fields:
         count = torch.where(has_any[:, None], count_on_test, count)
         _, apart = best_of(there, tested, algorithm.soft)
         margin = margin if margin is None or apart is None else torch.where(has_any, apart, margin)
+    if withheld:  # of how many points I have, ranks need no more
+        count = count.clamp(max=QUANTILES)
     answer = {"losses": found, "points": count.to(found.dtype), "importance": placed}
     return answer if margin is None else {**answer, "margin": margin}
 

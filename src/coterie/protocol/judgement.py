@@ -10,7 +10,6 @@ from dataclasses import replace
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from coterie.engine.scores import score_outputs
 from coterie.protocol.client_state import ClientState
@@ -42,26 +41,29 @@ OPTIONAL = (
 def judge(cohort: Cohort, offer: Messages) -> Fields:
     """All of these, and the importance that makes my training points likeliest."""
     centers = offer.centers
-    training = cohort.losses(centers).nan_to_num(torch.inf)
+    training = cohort.losses(centers)
     unit = _unit(cohort, training)
     importance = likeliest_importance(cohort, training / unit[cohort.points.owner, None])
     importance = smoothed(importance.nan_to_num(1 / centers.shape[1]), cohort.sizes)
+    alive = cohort.alive(centers)
+    importance, common = (_of_the_living(each, alive) for each in (importance, offer.importance))
     test = cohort.held_out()
     judged = cohort if test is None else replace(cohort, points=test)
     outputs = [judged.outputs(centers[:, s]) for s in range(centers.shape[1])]
     each = [cohort.model.loss(output, judged.points.y) for output in outputs]
-    losses = torch.stack(each, 1).nan_to_num(torch.inf)
+    losses = torch.stack(each, 1)
+    losses = torch.where(losses.isfinite(), losses, torch.inf)
     likely = losses / unit[judged.points.owner, None]
     largest = importance.argmax(1)
     found = {
         "importance": importance,
         "losses": judged.means(losses),
         "personal": _loss(judged, outputs, importance),
-        "common": _loss(judged, outputs, offer.importance),
+        "common": _loss(judged, outputs, common),
         "mean": _loss(judged, [judged.outputs(centers.mean(1))]),
-        "guess": _loss(judged, [_guess(cohort, judged, outputs[0])]),
+        "guess": _loss(judged, [_guess(cohort, judged.points.owner, outputs[0])]),
         "tuned": _loss(judged, [judged.outputs(_tuned(cohort, chosen(centers, largest)))]),
-        "pooled": _pooled(judged, likely, importance, offer.importance),
+        "pooled": _pooled(judged, likely, importance, common),
         "differ": _differences(judged, outputs, unit),
     }
     if cohort.task == "classification" and cohort.meaning.kind(outputs[0]) != "numbers":
@@ -92,23 +94,23 @@ def _unit(cohort: Cohort, losses: Tensor) -> Tensor:
     return 2 * cohort.means(losses.min(1).values).clamp(min=torch.finfo(losses.dtype).tiny)
 
 
-def _guess(cohort: Cohort, judged: Cohort, like: Tensor) -> Tensor:
-    """(point, ...) what a client would predict that knows its own targets and no inputs, shaped as outputs are."""
-    y, owner, kind = cohort.points.y, cohort.points.owner, cohort.meaning.kind(like)
-    if cohort.task == "regression":
-        constant = cohort.means(y.reshape(len(y), -1).to(like.dtype))
-    elif kind == "numbers":  # of which only the user's own loss knows the meaning
+def _of_the_living(importance: Tensor, alive: Tensor) -> Tensor:
+    """(client, cluster) without the centers that diverged, unless all have."""
+    left = torch.where(alive, importance, 0)
+    total = left.sum(1, keepdim=True)
+    return torch.where(total > 0, left / total, importance)
+
+
+def _guess(cohort: Cohort, owner: Tensor, like: Tensor) -> Tensor:
+    """(point, ...) what would be predicted without looking at inputs, shaped as outputs are: see `guess`.
+
+    Of numbers the client's mean; of classes all alike, for a client with one class would guess that and be right.
+    """
+    y = cohort.points.y
+    if cohort.task != "regression":
         return torch.zeros_like(like)
-    else:
-        classes = 2 if kind == "binary" else like.shape[-1]
-        each = y.reshape(len(y), -1)
-        at = owner[:, None].expand_as(each) * classes + each
-        counts = torch.bincount(at.flatten(), minlength=len(cohort) * classes).view(-1, classes)
-        constant = functional.normalize(counts.to(like.dtype) + 1, p=1, dim=1).log()
-        if kind == "binary":  # a logit
-            constant = constant[:, 1:] - constant[:, :1]
-    shape = (-1, *(1,) * (like.dim() - 2), like.shape[-1]) if like.dim() > 1 else (-1,)
-    return constant[judged.points.owner].view(shape).expand_as(like)
+    mean = cohort.means(y.reshape(len(y), -1).to(like.dtype))[owner]
+    return mean.reshape(like.shape) if mean.numel() == like.numel() else torch.zeros_like(like)
 
 
 def _tuned(cohort: Cohort, start: Tensor) -> Tensor:
@@ -135,7 +137,7 @@ def _pooled(judged: Cohort, losses: Tensor, importance: Tensor, common: Tensor) 
     for s in range(clusters):
         for t in range(s):
             both, shared = importance[:, s] + importance[:, t], importance.clone()
-            part = common[:, s] / (common[:, s] + common[:, t])
+            part = (common[:, s] / (common[:, s] + common[:, t])).nan_to_num(0.5)
             shared[:, s], shared[:, t] = both * part, both * (1 - part)
             found[:, s, t] = found[:, t, s] = mixture_loss(judged, losses, shared) - own
     return found
@@ -159,7 +161,7 @@ def _differences(judged: Cohort, outputs: list[Tensor], unit: Tensor) -> Tensor:
             else:
                 each = judged.means((made[s] - made[t]).abs().sum(-1).reshape(len(gap), -1).mean(1) / 2)
             found[:, s, t] = found[:, t, s] = each
-    return found
+    return found.nan_to_num(1.0)  # one that diverged is like no other
 
 
 def _probabilities(output: Tensor, binary: bool) -> Tensor:

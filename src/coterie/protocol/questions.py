@@ -24,12 +24,16 @@ _ANSWERS: dict[Question, Answer] = {
     "training_loss": lambda stage, cohort, offer: evaluation.training_loss(cohort),
     "evaluate": lambda stage, cohort, offer: evaluation.evaluate(stage.algorithm, cohort, offer),
     "finish": lambda stage, cohort, offer: evaluation.finish(stage.algorithm, cohort, offer),
-    "fit": lambda stage, cohort, offer: fit.measure(stage.algorithm, cohort, offer),
+    "fit": lambda stage, cohort, offer: fit.measure(stage.algorithm, cohort, offer, _withholds_sizes(stage)),
     "likelihood": lambda stage, cohort, offer: evaluation.likelihood(stage.algorithm, cohort, offer),
     "judge": lambda stage, cohort, offer: judgement.judge(cohort, offer),
     "gradient": lambda stage, cohort, offer: evaluation.gradient(cohort, offer),
     "center_loss": lambda stage, cohort, offer: evaluation.center_loss(cohort, offer),
 }
+
+
+def _withholds_sizes(stage: Stage) -> bool:
+    return stage.privacy is not None and stage.privacy.withholds_sizes
 
 
 def answer(question: Question, stages: Stages, cohort: Cohort, offer: Messages) -> Fields:

@@ -19,7 +19,7 @@ class Alarms:
     """What was seen of the present stage, so that only what changes is told."""
 
     def __init__(self) -> None:
-        self._stage = 0
+        self._when = (0, 0)  # stage and attempt
         self._apart: set[tuple[int, int]] = set()
         self._held: set[int] = set()
         self._merged_once: set[tuple[int, int]] = set()
@@ -34,9 +34,10 @@ class Alarms:
                 stage.rounds,
             )
 
-    def evaluated(self, stage: int, now: Snapshot) -> None:
-        if stage != self._stage:
-            self._stage, self._apart, self._held = stage, set(), set()
+    def evaluated(self, when: tuple[int, int], now: Snapshot) -> None:
+        """In this stage and attempt of it."""
+        if when != self._when:
+            self._when, self._apart, self._held = when, set(), set()
         known = now.importance.isfinite().all(1)
         if now.importance.shape[1] > 1 and bool(known.any()):
             self._lost(now.importance[known])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import torch
 from torch import Tensor
 
@@ -12,6 +14,8 @@ from coterie.protocol.result import Snapshot
 from coterie.runs.onboarding import Ask
 from coterie.runs.result import Record
 from coterie.runs.verdict import Evidence, Verdict, judge, unknown
+
+log = logging.getLogger("coterie")
 
 JUDGES = 200  # clients that are asked, drawn where there are more: each trains for an epoch
 
@@ -31,7 +35,16 @@ def verdict_of(coordinator: Coordinator, ask: Ask, result: Snapshot, records: li
         return unknown("clients were not asked, or none answered")
     known = result.importance[found.clients].isfinite().all(1) & found.importance.isfinite().all(1)
     evidence = _evidence(coordinator, found.take(known.nonzero()[:, 0]), result, used, records)
-    return coordinator.clients.group.once(lambda: judge(evidence))
+    return coordinator.clients.group.once(lambda: _judged(evidence))
+
+
+def _judged(evidence: Evidence) -> Verdict:
+    """A finished run is not lost for what cannot be judged."""
+    try:
+        return judge(evidence)
+    except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as problem:
+        log.warning("the run could not be judged: %s", problem)
+        return unknown("what clients answered could not be judged")
 
 
 def _offer(coordinator: Coordinator, used: Tensor, middle: Tensor) -> Messages:

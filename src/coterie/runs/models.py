@@ -30,7 +30,7 @@ class TrainedModel(nn.Module):
     def __init__(self, module: nn.Module, inputs: Inputs, outputs: Outputs):
         super().__init__()
         self.module, self.inputs, self.outputs = module, inputs, outputs
-        self.eval()
+        self.eval().requires_grad_(False)  # to train it on: model.module.requires_grad_()
 
     def extra_repr(self) -> str:
         return f"takes {self.inputs}, for {self.outputs.task}"

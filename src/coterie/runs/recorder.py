@@ -134,7 +134,8 @@ class Recorder:
         if coordinator.stage.n_init > 1:
             record["attempt"] = progress.attempt
         # in its first round nobody knows yet whether centers have stopped to separate
-        if coordinator.stage.until == "separated" and progress.over and coordinator.stage.rounds > 1:
+        until = coordinator.stage.until == "separated" and coordinator.stage.rounds > 1
+        if until and progress.over and progress.last_attempt:
             record["separated"] = progress.ended
             self.alarms.stage_ended(coordinator.stage, progress.ended)
         record["loss"] = self._training_loss(sent)  # waits for a GPU to be done
@@ -204,7 +205,8 @@ class Recorder:
 
     def _columns(self, record: Record, sent: Messages, snapshot: Snapshot) -> dict[str, Tensor]:
         columns = {"importance": snapshot.importance}
-        self.alarms.evaluated(record["stage"], snapshot)
+        if not self.coordinator.stage.algorithm.votes:
+            self.alarms.evaluated((record["stage"], record.get("attempt", 0)), snapshot)
         for name, each in (snapshot.scores.named() if snapshot.scores else {}).items():
             record[f"test_{name}"] = _number(float(each.nanmean()))
             columns[f"test_{name}"] = each

@@ -26,12 +26,23 @@ COARSE = (
     0.1  # a client differs from its center if an epoch alone gains it this part of all that it has learned
 )
 MISFIT = 1.2  # a client fits no center if its loss is more than so many times that of a blind guess
+LEARNED = (
+    0.05  # something was learned if clients' loss is lower by more than this part than that of a blind guess
+)
 FEW = 0.05  # less than this part of the clients is not worth a sentence
 UNUSED = 0.1  # a center is unused if it is nobody's largest and has less than this part of an even share
 CLEAR = 0.2  # a client is ambiguous if its largest importance leads by less than this
 
 # what each finding makes of `good`; merged and unused centers do not count, if the others are fine
-FAILURES = ("diverged", "unseparated", "divided", "one-model", "fedavg-as-good", "no-consensus")
+FAILURES = (
+    "diverged",
+    "nothing-learned",
+    "unseparated",
+    "divided",
+    "one-model",
+    "fedavg-as-good",
+    "no-consensus",
+)
 DOUBTS = ("coarse", "misfits", "misassigned", "unknown")
 
 
@@ -137,7 +148,7 @@ def _by_class(e: Evidence) -> float:
     if e.lean is None:
         return 0.0
     share = e.importance.mean(0)
-    return float(e.lean.mean(0).abs().sum() / 2 / (1 - share.square().sum()).clamp(min=1e-6))
+    return float(e.lean.nanmean(0).abs().sum() / 2 / (1 - share.square().sum()).clamp(min=1e-6))
 
 
 def _ambiguous(e: Evidence, groups: list[list[int]]) -> int:
@@ -165,12 +176,16 @@ def _served_badly(e: Evidence, own: Tensor) -> dict[str, int]:
 
 def judge(e: Evidence) -> Verdict:
     """Findings, the sentences that say them, and the numbers behind them."""
+    e = _only(e, _whole(e))
     if not len(e.personal):
-        return unknown("no client answered")
+        return unknown("no client with points to judge by answered")
     own = e.losses.gather(1, e.chosen.argmax(1)[:, None])[:, 0] if e.hard else e.personal
     if not e.finite or float((~own.isfinite()).double().mean()) >= FEW or _exploded(e, own):
         return _diverged(e, own)
-    known = own.isfinite() & e.tuned.isfinite()
+    e = replace(
+        e, tuned=torch.where(e.tuned.isfinite(), e.tuned, own)
+    )  # an epoch that diverges gains nothing
+    known = own.isfinite()
     return _judged(_only(e, known), own[known])
 
 
@@ -192,7 +207,7 @@ def _judged(e: Evidence, own: Tensor) -> Verdict:
         "loss": float(own.mean()),
         "loss_of_one_model": one,
         "one_model": stand_in,
-        "gain": 1 - float(own.mean()) / one,
+        "gain": 1 - float(own.mean()) / one if one > 0 else 0.0,
         "loss_after_an_epoch_alone": float(e.tuned.mean()),
         "loss_of_a_guess": float(e.guess.mean()),
         "ambiguous": _ambiguous(e, pairs.groups),
@@ -210,6 +225,7 @@ def _findings(e: Evidence, n: dict[str, Any]) -> tuple[str, ...]:
     if sum(badly.values()) >= few:  # a few of each kind are as bad as some of one
         trouble.add(max(badly, key=lambda name: badly[name]))
     found = {
+        "nothing-learned": n["loss"] > (1 - LEARNED) * n["loss_of_a_guess"] > 0,
         "unseparated": n["groups"] < 2,
         "divided": bool(n["divided"]) or n["by_class"] > CLASSES,
         "merged": bool(n["merged"]),
@@ -248,8 +264,14 @@ def beside_fedavg(verdict: Verdict, summary: Mapping[str, Any], reference: Mappi
     return concluded((*verdict.findings, *(["fedavg-as-good"] if as_good else [])), numbers)
 
 
+def _whole(e: Evidence) -> Tensor:
+    """(client,) bool: whose answer can be used. A client without held-out points has no losses."""
+    parts = (e.guess, e.importance, e.pooled, e.differ)
+    return torch.stack([part.reshape(len(part), -1).isfinite().all(1) for part in parts]).all(0)
+
+
 def _only(e: Evidence, known: Tensor) -> Evidence:
-    """The clients whose losses are finite."""
+    """Some of the clients."""
     if bool(known.all()):
         return e
     per_client: dict[str, Any] = {
@@ -306,23 +328,33 @@ def _sentences(findings: tuple[str, ...], n: dict[str, Any]) -> tuple[str, ...]:
 
 def _outcome(findings: tuple[str, ...], n: dict[str, Any]) -> str:
     clusters, groups = n["centers"], n["groups"]
-    losses = f"loss {n['loss']:.3g}, and {n['loss_of_one_model']:.3g} with {n['one_model']}"
+    if "nothing-learned" in findings:
+        of_a_guess = f"loss {_digits(n['loss'])}, and {_digits(n['loss_of_a_guess'])} with a guess"
+        return f"Nothing was learned that a blind guess does not know ({of_a_guess}): of clusters this says nothing."
+    losses = f"loss {_digits(n['loss'])}, and {_digits(n['loss_of_one_model'])} with {n['one_model']}"
+    if "beside_fedavg" in n:
+        losses = n["beside_fedavg"]
+    one = "One model is better" if (n["gain"] or 0) < -GAIN else "One model is as good"
     if "divided" in findings and "unseparated" in findings:
         return f"The centers divide points (by class, perhaps), not clients: one model is as good ({losses})."
     if "unseparated" in findings and "coarse" in findings:
         return f"Clients differ, but the {clusters} centers did not separate: to clients they are one ({losses})."
     if "unseparated" in findings:
-        return f"One model is as good: your clients seem to be of one distribution ({losses})."
+        return f"{one}: your clients seem to be of one distribution ({losses})."
     if "divided" in findings:
         return f"Some centers divide points (by class, perhaps), not clients ({losses})."
     if "one-model" in findings:
         return f"Clients prefer different centers but gain little by it: one model is as good ({losses})."
     if "fedavg-as-good" in findings:
         return f"One model is as good: {n['beside_fedavg']}."
-    if "beside_fedavg" in n:
-        losses = n["beside_fedavg"]
     number = f"The {clusters} centers" if groups == clusters else f"{groups} groups of the {clusters} centers"
-    return f"{number} are separated, and clients gain {n['gain']:.0%} by having their own ({losses})."
+    gain = "much" if n["gain"] is None else f"{n['gain']:.0%}"
+    return f"{number} are separated, and by having their own, clients' loss is {gain} lower ({losses})."
+
+
+def _digits(number: float | None) -> str:
+    """What is not finite is None in a summary."""
+    return "not finite" if number is None or not math.isfinite(number) else f"{number:.3g}"
 
 
 def _names(pairs: list[tuple[int, int]]) -> str:
@@ -353,11 +385,14 @@ _REMARKS: dict[str, Any] = {
     "ambiguous": lambda n: f"{_of(n, 'ambiguous')} have no clear cluster.",
 }
 _NEXT: dict[str, str] = {  # the first of which all findings were made
+    "nothing-learned": "a smaller learning_rate, more rounds, or a larger one if the loss falls slowly",
     "no-consensus": "more neighbours, more rounds, or init='clients', which begins at a server",
-    "divided": "init='clients', which clusters whole clients first, or FedAvg if your clients do not differ",
+    "divided merged": "fewer clusters (`coterie choose-clusters` finds how many)",
+    "coarse merged": "fewer clusters (`coterie choose-clusters` finds how many), or more rounds",
+    "divided": "init='clients' if it began otherwise, fewer clusters, or FedAvg if your clients do not differ",
     "fedavg-as-good": "FedAvg, which is simpler, or fewer clusters, whose centers have more data each",
     "misassigned": "an algorithm whose clients choose by loss (IFCA) or have several clusters (FedEM)",
-    "unseparated coarse": "init='clients', which clusters whole clients first, or more rounds",
+    "unseparated coarse": "init='clients' if it began otherwise, or more rounds",
     "unseparated": "FedAvg, which is simpler",
     "coarse": "more clusters (`coterie choose-clusters` finds how many) or more rounds",
     "one-model": "FedAvg, which is simpler, or Local if nothing is shared",
