@@ -252,7 +252,8 @@ def test_the_models_of_a_run_are_modules_like_others(finished) -> None:
         other = run.centers[1]
         other.load_state_dict(model.state_dict())
         assert torch.equal(other(x), model(x))
-        model(x).sum().backward()  # to train it further
+        assert not model(x).requires_grad
+        model.requires_grad_()(x).sum().backward()  # to train it further
         assert all(p.grad is not None for p in model.parameters())
         wide = copy.deepcopy(model).double()
         torch.testing.assert_close(wide(x), model(x).double())

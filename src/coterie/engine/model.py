@@ -194,10 +194,10 @@ class FunctionalModel:
     def probe(self, x: Tensor, y: Tensor) -> None:
         """Try the model with a few points: does it fit the data, and can clients be computed together?"""
         self.integers = not are_integers(x) or self.takes_integers(x.shape[1:])
-        if not self.integers:
-            log.info("the inputs are whole numbers, and the model takes floats: it is given them as floats")
         x, y = self.taken(x), y.to(self.device)
         self._check_fit(x, y)
+        if not self.integers:
+            log.info("the inputs are whole numbers, and the model takes floats: it is given them as floats")
         counts = _count_activations(self.module, self.pixels.read(x[:1]), self._named())
         self.activations, self.training_activations = (max(1, count) for count in counts)
         self.alone_in_evaluation = not self._points_are_separate(x)
