@@ -51,6 +51,7 @@ from coterie.files import make_folder, write_whole
 from coterie.model_selection.choice import Choice, Choosing
 from coterie.model_selection.search import Watch as WatchChoosing
 from coterie.model_selection.search import choose_clusters, hold_out
+from coterie.protocol.stages import Progress
 from coterie.runs.play import play
 from coterie.runs.recorder import Every, Watch
 from coterie.runs.result import Run
@@ -211,6 +212,8 @@ class Prepared:
         """Run one method in its folder."""
         if method.auto:
             raise CoterieError(f"{method.label}: how many clusters is 'auto'; choose a number first")
+        others = [one for one in self.experiment.methods if one.label != method.label]
+        self.simulation.more_rounds = sum(Progress(one.stages).planned for one in others)
         with _threads(self.experiment.threads):
             return play(
                 self.simulation.coordinator(method.stages),
