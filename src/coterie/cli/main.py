@@ -20,6 +20,7 @@ from coterie.cli.cluster import cluster
 from coterie.cli.clusters import choose_clusters
 from coterie.cli.console import open_console, say
 from coterie.cli.onboard import onboard
+from coterie.cli.reproduce import reproduce
 from coterie.cli.run import resume, run
 from coterie.cli.show import show
 from coterie.errors import CoterieError, Interrupted, Lost
@@ -169,3 +170,4 @@ app.command()(cluster)
 app.command()(onboard)
 app.add_typer(data.app, name="data")
 app.command()(bench)
+app.command()(reproduce)

@@ -95,8 +95,8 @@ def begin(asked: Experiment, folder: Path) -> None:
         write_whole(place / "experiment.toml", experiment.resolved().encode())
 
 
-def tasks_of(asked: Experiment, folder: Path) -> list[Task]:
-    """All that is not finished."""
+def tasks_of(asked: Experiment, folder: Path, all_of_them: bool = False) -> list[Task]:
+    """What is not finished, or all."""
     found = []
     for place, experiment in runs_of(asked, folder).items():
         above = "" if place == folder else f"{place.name}/"
@@ -110,7 +110,7 @@ def tasks_of(asked: Experiment, folder: Path) -> list[Task]:
             store = experiment.folder_of(method, place)
             name = f"{above}{method.label}"
             found.append(Task(place, method.label, store, Progress(method.stages).planned, name))
-    return [task for task in found if not _finished(task)]
+    return [task for task in found if all_of_them or not _finished(task)]
 
 
 def _finished(task: Task) -> bool:

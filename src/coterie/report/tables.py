@@ -99,6 +99,16 @@ def swept(lines: Sequence[Mapping[str, Any]]) -> Table:
     return table
 
 
+def plain(title: str, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+    """Texts as they are, the first column to the left."""
+    table = Table(box=SIMPLE_HEAD, show_edge=False, title=title or None, title_justify="left")
+    for number, heading in enumerate(headings):
+        table.add_column(escape(heading), justify="right" if number else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*map(escape, row))
+    return table
+
+
 def _headings(rows: Iterable[Mapping[str, object]]) -> list[str]:
     """All headings, in the order of the row that has most."""
     longest = sorted(rows, key=len, reverse=True)

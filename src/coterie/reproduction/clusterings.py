@@ -103,7 +103,9 @@ def _sent(model: KFed) -> float:
 # Figures 2, 3 and 5: an oracle's clusters, partitioned
 
 
-def partitions(*, source: str, k: int, local: int, devices: int, seed: int, points: int | None = None) -> Found:
+def partitions(
+    *, source: str, k: int, local: int, devices: int, seed: int, points: int | None = None
+) -> Found:
     """Section 4.2.1: an oracle's k clusters on devices that have `local` of them each, and at random (IID).
 
     Costs are multiples of the oracle's. `relative` is (φ(k') − φ*) / (φ(k) − φ*) of Figure 2.
