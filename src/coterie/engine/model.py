@@ -106,7 +106,7 @@ class FunctionalModel:
         """Bytes that one chunk of clients may take."""
         if self.device.type == "cuda":  # of all there is, not of what is free now: the chunks shall not vary
             total = torch.cuda.get_device_properties(self.device).total_memory
-            return int(total * torch.cuda.get_per_process_memory_fraction(self.device) * 0.3)
+            return int(total * torch.cuda.get_per_process_memory_fraction() * 0.3)
         return 64 * 2**20  # small enough to stay near the processor
 
     # one row

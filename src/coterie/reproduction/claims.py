@@ -63,7 +63,8 @@ class Comparison:
                 "~": abs(left - right) <= self.margin,
             }[self.sign]
             outcomes.append(held)
-            said.append(f"{left:.4g} {self.sign} {right:.4g}" + ("" if held else " (not)"))
+            margin = f" {'±' if self.sign == '~' else '+'} {self.margin:g}" if self.margin else ""
+            said.append(f"{left:.4g} {self.sign} {right:.4g}{margin}" + ("" if held else " (not)"))
         if not outcomes:
             return None, ""
         return all(outcomes), ", ".join(said)
