@@ -61,6 +61,12 @@ def reproduce(
     found = Results.load(place(results, asked, size) if results else folder / "results")
     _play(asked, size, found, folder, jobs)
     _show(asked, found)
+    if "figure" in asked.table:
+        from coterie.reproduction.figures import draw
+
+        picture = found.path.with_suffix(".png")
+        draw(asked, found, picture)
+        say(open_console(), f"The picture is {picture}")
     return 0
 
 

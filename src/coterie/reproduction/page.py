@@ -73,6 +73,7 @@ def markdown(item: Item, found: Sequence[tuple[str, Results]]) -> str:
         return "\n".join([*text, "Not run.", ""])
     for size, results in found:
         text += [f"**{size.capitalize()}**: {_made(item, size, results)}", ""]
+        text += [f"![{item.title}]({item.name}.png)", ""] if "figure" in item.table else []
         for block in blocks(item, results):
             text += [f"*{block.variant}*", ""] if block.variant else []
             text += [_row(block.headings), _row(["---"] * len(block.headings)), *map(_row, block.rows), ""]
