@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
+from coterie.algorithms.corners import Corners
 from coterie.algorithms.fedavg import FedAvg
 from coterie.algorithms.fedsoft import FedSoft
 from coterie.algorithms.oneshot import OneShot
@@ -26,6 +27,7 @@ from coterie.protocol.topology import Server, Topology
 Initialisation = Callable[[Stage], Stages]
 
 N_INIT = 5  # random initialisations of `several`
+PART_OF_CORNERS = 0.35  # of the rounds
 
 # what is played first, and how many of the rounds it takes at most
 
@@ -64,11 +66,30 @@ def soft(stage: Stage) -> Stages:
     return _until_separated(replace(stage, algorithm=first), stage, stage.rounds // 2)
 
 
+def corners(stage: Stage) -> Stages:
+    """Clients are clustered first, by the corners between which their models lie. A graph needs a server for that."""
+    return _by_corners(replace(stage, topology=Server()), stage)
+
+
+def sketch(stage: Stage) -> Stages:
+    """The same over a graph, with no server at any time; at a server, what `corners` is."""
+    return _by_corners(stage, stage)
+
+
+def _by_corners(first: Stage, stage: Stage) -> Stages:
+    rounds = max(1, round(stage.rounds * PART_OF_CORNERS))
+    first = replace(first, algorithm=Corners(stage.algorithm.clusters()), participation=_everyone(stage))
+    return replace(first, rounds=rounds).then(_rest(stage, rounds))
+
+
 def _clustered(algorithm: Algorithm, stage: Stage) -> Stages:
-    """To be clustered, clients have to send a row: all are invited, even where later rounds invite some."""
-    everyone = replace(stage.participation, fraction=1.0, select="uniform", candidates=None, clusters=None)
-    first = replace(stage, algorithm=algorithm, topology=Server(), participation=everyone)
+    first = replace(stage, algorithm=algorithm, topology=Server(), participation=_everyone(stage))
     return _until_separated(first, stage, stage.rounds // 3)
+
+
+def _everyone(stage: Stage) -> Participation:
+    """To be clustered, clients have to send a row: all are invited, even where later rounds invite some."""
+    return replace(stage.participation, fraction=1.0, select="uniform", candidates=None, clusters=None)
 
 
 def _until_separated(first: Stage, stage: Stage, rounds: int) -> Stages:
@@ -123,8 +144,10 @@ INITIALISATIONS: dict[str, Initialisation] = {
     "several": several,
     "warm-up": warm_up,
     "clients": clients,
+    "corners": corners,
     "one-shot": one_shot,
     "soft": soft,
+    "sketch": sketch,
 }
 
 
