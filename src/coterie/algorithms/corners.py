@@ -29,15 +29,29 @@ log = logging.getLogger("coterie")
 class Corners(Algorithm):
     """Clusters found once, as the corners between which the clients' models lie; then FedAvg in each of them.
 
-    A client whose points are of several distributions has, trained alone, a model between those of the distributions.
-    So the models of all lie in a simplex, whose corners are the clusters and whose coordinates are the importance.
+    From one common model all clients train alone for a few rounds. Whose points are of several distributions then has a
+    model between those of the distributions, so the models of all lie in a simplex: its corners are the clusters, and
+    where a client lies in it is its importance. Ours: no paper has it.
 
-    Sent: a sketch of my row, once; then my row, how many points I have and my cluster. Kept: my row and its sketch.
+    Sent: a sketch of my row, once; then my row, how many points I have and the cluster of my largest importance.
+    Kept: my row and its sketch.
     Initialisation: `random`, of which it takes one model for all.
+    Choice: a sketch is 256 sums of the parameters' changes, each counted in one of them with a sign (CountSketch), in
+    half precision. Distances of sketches are nearly those of rows, and a sketch is as small for any model.
+    Choice: corners are found by successive projection among the principal components, each point being the mean of its
+    four nearest, or of fewer if there are few clients; clusters have the order of the clients at their corners.
+    Choice: over a graph a sketch goes to all by a flood. If there are more than 128 peers, only those of 128, chosen by
+    key, do; the others find their own place between the corners.
+    Choice: over a graph rows are added up along a spanning tree, to its root, and the means come back the same way. So
+    every peer has the centers that a server would have, on any graph; each edge of the tree carries 2·S rows.
+    Choice: peers that did not get the same sketches, being absent or cut off, may find other corners. Those found by
+    more sketches count: they come along the tree too, and who has others, or none, takes them for the next round.
+    Limit: a cluster with fewer members than a corner is the mean of may be missed. Where clients of one cluster differ
+    more (by their classes, say) than clusters do, corners are of that.
     """
 
     n_clusters: int  # how many clusters, S
-    alone: int = 4  # rounds in which clients train alone before the sketch; at most half of the rounds
+    alone: int = 4  # rounds in which clients train alone, up to the sketch; at most half of all
     numbers: int = 256  # of a sketch; a model of no more parameters is sent itself
 
     bibtex: ClassVar[str] = ""
@@ -58,6 +72,7 @@ class Corners(Algorithm):
         "agreed": KEY,
     }
     first_only: ClassVar[bool] = True
+    not_private: ClassVar[str] = "every client send all others a sketch of its model, which no noise covers"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -106,24 +121,25 @@ class Corners(Algorithm):
         """Whoever has the same sketches finds the same corners, in the order of their clients' keys."""
         found, agreed = state.corners.clone(), state.agreed.clone()
         aggregator, message = received.edges
+        received_any, count = torch.unique(aggregator, return_counts=True)
         known: dict[tuple[int, ...], tuple[Tensor, int]] = {}
-        for one in torch.unique(aggregator).tolist():
-            mine = message[aggregator == one]
-            which = tuple(mine[torch.argsort(received.key[mine])].tolist())
+        for one, mine in zip(received_any.tolist(), message.split(count.tolist()), strict=True):
+            which = tuple(mine.tolist())
             if which not in known:
-                known[which] = self._corners_of(received.messages, list(which), found)
+                known[which] = self._corners_of(received.messages.take(mine), found)
             at = slice(None) if received.at_server else one
             found[at], agreed[at] = known[which]
         return state.update(corners=found, agreed=agreed)
 
-    def _corners_of(self, sent: Messages, which: list[int], like: Tensor) -> tuple[Tensor, int]:
-        """(cluster, number) corners, and the name of the clients by whom they were found: of more, a higher one."""
-        if len(which) < self.n_clusters:
-            log.warning("%d sketches are too few to find %d clusters", len(which), self.n_clusters)
+    def _corners_of(self, sent: Messages, like: Tensor) -> tuple[Tensor, int]:
+        """(cluster, number) corners, and a name of the clients by whom they were found: of more, a higher one."""
+        if len(sent) < self.n_clusters:
+            log.warning("%d sketches are too few to find %d clusters", len(sent), self.n_clusters)
             return torch.zeros_like(like[0]), 0
-        digest = hashlib.blake2b(sent.key[which].cpu().numpy().tobytes(), digest_size=4).digest()
-        found = corners(sent.sketch[which].double().cpu().numpy(), self.n_clusters)
-        return torch.from_numpy(found).to(like), (len(which) << 32) + int.from_bytes(digest, "little")
+        order = torch.argsort(sent.key)
+        digest = hashlib.blake2b(sent.key[order].cpu().numpy().tobytes(), digest_size=4).digest()
+        found = corners(sent.sketch[order].double().cpu().numpy(), self.n_clusters)
+        return torch.from_numpy(found).to(like), (len(sent) << 32) + int.from_bytes(digest, "little")
 
     def _average(self, state: State, received: Received) -> State:
         """A server averages all rows; a peer has its own alone, which it passes on."""

@@ -27,7 +27,7 @@ from coterie.protocol.topology import Server, Topology
 Initialisation = Callable[[Stage], Stages]
 
 N_INIT = 5  # random initialisations of `several`
-PART_OF_CORNERS = 0.35  # of the rounds
+CORNERS = 7  # rounds of `corners` and `sketch` at most: four alone, three to average
 
 # what is played first, and how many of the rounds it takes at most
 
@@ -77,7 +77,10 @@ def sketch(stage: Stage) -> Stages:
 
 
 def _by_corners(first: Stage, stage: Stage) -> Stages:
-    rounds = max(1, round(stage.rounds * PART_OF_CORNERS))
+    """One round at least to train alone, and one to average."""
+    rounds = min(CORNERS, stage.rounds // 2)
+    if rounds < 2:
+        return random(stage)
     first = replace(first, algorithm=Corners(stage.algorithm.clusters()), participation=_everyone(stage))
     return replace(first, rounds=rounds).then(_rest(stage, rounds))
 
@@ -104,11 +107,16 @@ def _rest(stage: Stage, rounds: int) -> Stage:
 
 # which
 
+_PRIVATE = {"corners": "clients", "sketch": "soft"}
+
 
 def own_init(stage: Stage) -> str:
-    """What the algorithm chooses."""
+    """What the algorithm chooses, and under privacy, which covers no sketch, what is the next best."""
     at_server = stage.topology.is_server
-    return stage.algorithm.init_at_server if at_server else stage.algorithm.init_over_graph
+    init = stage.algorithm.init_at_server if at_server else stage.algorithm.init_over_graph
+    if stage.privacy is None:
+        return init
+    return "random" if init == "sketch" and isinstance(stage.algorithm, FedSoft) else _PRIVATE.get(init, init)
 
 
 def initialised(stage: Stage, init: str | Initialisation | None = None) -> Stages:

@@ -55,6 +55,7 @@ class Algorithm(Checked):
         False  # do its models vote for every client, in place of being centers of clusters?
     )
     soft: ClassVar[bool] = False  # does each point have a cluster, or the client as a whole?
+    not_private: ClassVar[str] = ""  # what privacy cannot cover of what it sends
     exempt: ClassVar[dict[str, str]] = {}  # contract tests that cannot apply, with the reason
 
     @classmethod
