@@ -12,6 +12,7 @@ import torch
 from pandas.testing import assert_frame_equal
 
 from coterie import ALGORITHMS, IFCA, FedAvg, FedSoft, FedSPD, Graph, Participation, Privacy, Stage, Stages
+from coterie.algorithms.initialisation import initialised
 from coterie.backends.loopback import loopback
 from coterie.backends.simulation import simulate
 from coterie.data import regressions
@@ -23,6 +24,7 @@ from tests.builders import CASES, CPU, F64, MOMENTUM, PLACES, TRAINING, algorith
 from tests.contract.pipes import over_pipes
 
 GRAPH = Graph("erdos-renyi", degree=3.0)
+LOSSY = Participation(absent=0.1, stragglers=0.1)
 
 
 def few() -> Federation:
@@ -81,6 +83,9 @@ PLANS = {
     ),
     "privacy": Stages((Stage(FedSoft(2), 3, TRAINING, privacy=Privacy(noise=0.5, importance_noise=0.1)),)),
     "privacy over a graph": Stages((Stage(FedSPD(2), 3, TRAINING, GRAPH, privacy=Privacy(noise=0.5)),)),
+    "sketches of peers": initialised(
+        Stage(FedSPD(2), 8, TRAINING, replace(GRAPH, rewire=0.2, weights="metropolis"), LOSSY), "sketch"
+    ),
     "metropolis weights": Stages(
         (Stage(ALGORITHMS["FedEM"](2), 3, TRAINING, replace(GRAPH, weights="metropolis")),)
     ),

@@ -29,7 +29,7 @@ class ChosenByLoss(Algorithm):
     n_clusters: int  # how many clusters, K
 
     init_at_server = "clients"  # from random centers, some are chosen by nobody
-    init_over_graph = "soft"
+    init_over_graph = "sketch"
 
     def importance(self, cohort: Cohort, offer: Messages) -> Tensor:
         return one_hot(least_loss(cohort, offer.centers), self.n_clusters).to(offer.centers.dtype)

@@ -86,6 +86,7 @@ _DECLARED: dict[Question, Declared] = {
     "keep": {},
     "restore": {},
     "combine": {},
+    "join": {},
     "save": {},
     "load": {},
 }
@@ -95,4 +96,6 @@ def declared(question: Question, stage: Stage) -> Declared | None:
     """The fields of an answer; None: any."""
     if question == "report":
         return stage.algorithm.reports
+    if question == "pass":
+        return stage.algorithm.passes
     return stage.algorithm.sends if question == "train" else _DECLARED.get(question)

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Literal
 
 from coterie.engine.training import Training
-from coterie.errors import CoterieError, require
+from coterie.errors import CoterieError, SettingError, require
 from coterie.protocol.algorithm import Algorithm
 from coterie.protocol.message import RoundContext
 from coterie.protocol.participation import Participation
@@ -44,6 +44,9 @@ class Stage(Checked):
         """Whatever clients send beside what the algorithm has them send has no noise on it."""
         if self.privacy is None:
             return
+        if self.algorithm.not_private:
+            says = f"is given, but {self.algorithm.title()} has {self.algorithm.not_private}"
+            raise SettingError("privacy", f"{says}; allowed is none with it, or another algorithm or init")
         allowed = "with privacy, which covers what the algorithm has clients send and no more"
         require(self.until == "rounds", "until", self.until, f"'rounds' {allowed}")
         require(self.n_init == 1, "n_init", self.n_init, f"1 {allowed}")
