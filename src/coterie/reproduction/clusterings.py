@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,9 +24,12 @@ from coterie.clustering.diagnostics import cost
 from coterie.clustering.distributed_kmeans import distributed_kmeans
 from coterie.clustering.kfed import KFed
 from coterie.clustering.local import separations
-from coterie.data import named
+from coterie.data import load, named, partition
 from coterie.data.federation import Federation, Points
 from coterie.data.partitions.transforms import features
+from coterie.data.sources import digits
+from coterie.data.sources.catalogue import data_folder
+from coterie.data.sources.source import Source
 from coterie.engine.training import Training
 from coterie.errors import require
 from coterie.models import build
@@ -103,7 +107,9 @@ def _sent(model: KFed) -> float:
 # Figures 2, 3 and 5: an oracle's clusters, partitioned
 
 
-def partitions(*, source: str, k: int, local: int, devices: int, seed: int, points: int | None = None) -> Found:
+def partitions(
+    *, source: str, k: int, local: int, devices: int, seed: int, points: int | None = None
+) -> Found:
     """Section 4.2.1: an oracle's k clusters on devices that have `local` of them each, and at random (IID).
 
     Costs are multiples of the oracle's. `relative` is (φ(k') − φ*) / (φ(k) − φ*) of Figure 2.
@@ -150,24 +156,27 @@ def separation(*, source: str, k: int, seed: int, points: int | None = None) -> 
 def _partitioned(
     source: str, k: int, devices: int, seed: int, points: int | None, **how: Any
 ) -> tuple[list[Floats], Whole]:
-    """The training points of each device, as they are clustered, and the oracle's cluster of each point."""
-    each = None if points is None else points // devices
-    data = named(
-        source,
-        seed,
-        clients=devices,
-        distributions="oracle",
-        clusters=k,
-        train_points=each,
-        test_points=0,
-        by_owner=False,
-        draw="once",
-        **how,
-    )
+    """The points of each device, as they are clustered, and the oracle's cluster of each point."""
+    some = _drawn(source, points, seed)
+    data = partition(some, seed, clients=devices, distributions="oracle", clusters=k, **how)
     assert data.train.component is not None
     x = features(data.train.x).double()
     own = [x[at].numpy() for at in torch.split(data.train.at, data.train.sizes.tolist())]
     return own, data.train.component.numpy()
+
+
+def _drawn(source: str, points: int | None, seed: int) -> Source:
+    """So many training points of a data set, or all, without owners."""
+    whole = digits.read(seed) if source == "digits" else load(source, data_folder())
+    drawn = torch.from_numpy(np.random.default_rng(seed).permutation(len(whole.x_train))[:points])
+    return replace(
+        whole,
+        x_train=whole.x_train[drawn],
+        y_train=whole.y_train[drawn],
+        owner_train=None,
+        owner_test=None,
+        owners=(),
+    )
 
 
 # Table 2: k-FED, then FedAvg for each cluster

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import pairwise
 from statistics import fmean, stdev
 from typing import Any
 
@@ -123,7 +124,9 @@ def different_best_centers(summary: Summary, records: Records) -> float:
     """Over the number of distributions, how many centers are the best for one of them: 1 where each has its own."""
     values = [[-_plain(n) for n in row] for row in _errors(summary)] or _accuracies(summary)
     columns = list(zip(*values, strict=True))
-    return len({max(range(len(c)), key=c.__getitem__) for c in columns}) / len(columns) if columns else math.nan
+    return (
+        len({max(range(len(c)), key=c.__getitem__) for c in columns}) / len(columns) if columns else math.nan
+    )
 
 
 # personal models, on the clients' held-out points
@@ -229,7 +232,7 @@ def training_loss_roughness(summary: Summary, records: Records) -> float:
     """The standard deviation of the loss's steps from round to round in the second half of the run."""
     values = _all(records, "loss")
     late = values[len(values) // 2 :]
-    steps = [after - before for before, after in zip(late, late[1:], strict=False)]
+    steps = [after - before for before, after in pairwise(late)]
     return stdev(steps) if len(steps) > 1 else math.nan
 
 
