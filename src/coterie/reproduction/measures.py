@@ -10,6 +10,7 @@ import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import pairwise
 from statistics import fmean, stdev
 from typing import Any
 
@@ -232,7 +233,11 @@ def training_loss_roughness(summary: Summary, records: Records) -> float:
     """The standard deviation of the loss's steps from round to round in the second half of the run."""
     values = _all(records, "loss")
     late = values[len(values) // 2 :]
+<<<<<<< HEAD
     steps = [after - before for before, after in itertools.pairwise(late)]
+=======
+    steps = [after - before for before, after in pairwise(late)]
+>>>>>>> items
     return stdev(steps) if len(steps) > 1 else math.nan
 
 
