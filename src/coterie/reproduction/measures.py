@@ -6,7 +6,6 @@ that ends in `_by_round`, one for each round. What a run does not have is nan. D
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -233,11 +232,7 @@ def training_loss_roughness(summary: Summary, records: Records) -> float:
     """The standard deviation of the loss's steps from round to round in the second half of the run."""
     values = _all(records, "loss")
     late = values[len(values) // 2 :]
-<<<<<<< HEAD
-    steps = [after - before for before, after in itertools.pairwise(late)]
-=======
     steps = [after - before for before, after in pairwise(late)]
->>>>>>> items
     return stdev(steps) if len(steps) > 1 else math.nan
 
 
