@@ -175,7 +175,7 @@ class Cohort:
             )
         now = training.rate_at(self.context.round, self.context.rounds)
         rounds = (
-            self.context.rounds if purpose == "train" else 1
+            self.context.rounds if purpose in ("train", "common") else 1
         )  # how often such problems are still to be solved
         solution = solve(self.model, training, now, self.points, problems, self.compiler, rounds)
         loss = solution.loss.view(len(self), per_client).nanmean(1)  # of those that took a step
