@@ -116,7 +116,8 @@ def initialised(stage: Stage, init: str | Initialisation | None = None) -> Stage
             "over a graph nobody can compare them" if not at_server else "privacy does not cover their losses"
         )
         raise SettingError("init", f"is 'several', but {why}; allowed is another one")
-    return init(stage)
+    *before, last = init(stage)
+    return Stages((*(replace(one, personal="own") for one in before), last))
 
 
 INITIALISATIONS: dict[str, Initialisation] = {

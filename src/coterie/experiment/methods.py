@@ -24,6 +24,7 @@ from coterie.protocol.stages import (
     Stage,
     Stages,
     check_clustered,
+    check_personal,
     has_clusters,
     is_clustered,
     with_clusters,
@@ -224,6 +225,8 @@ def _stage(layers: Layers, folder: Path, first: bool) -> tuple[Stage, Origin]:
         privacy=_privacy(privacy),
         personal=personal[-1] if personal else "own",
     )
+    with saying(Section(layers[-1][0][:-1])):
+        check_personal(stage)
     return stage, Origin(algorithm, origin, participation, privacy)
 
 

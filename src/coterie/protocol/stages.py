@@ -94,7 +94,7 @@ class Stages(tuple[Stage, ...]):
             raise CoterieError("a stage has 0 rounds; each of several stages needs 1 or more")
         for before, after in pairwise(self):
             _check_pair(before.algorithm, after.algorithm)
-        _check_personal(self[-1])
+        check_personal(self[-1])
 
 
 def _check_pair(before: Algorithm, after: Algorithm) -> None:
@@ -115,7 +115,8 @@ def _check_pair(before: Algorithm, after: Algorithm) -> None:
         )
 
 
-def _check_personal(last: Stage) -> None:
+def check_personal(last: Stage) -> None:
+    """Refuse a choice among the centers of an algorithm that has none."""
     kind = type(last.algorithm)
     allowed = f"'own' for {kind.title()}, which has no clusters"
     require(last.personal == "own" or has_clusters(kind), "personal", last.personal, allowed)
