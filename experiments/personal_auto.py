@@ -28,13 +28,15 @@ from torch.nn import functional
 
 from coterie import ALGORITHMS, Federation, Stage, Training
 from coterie.algorithms.initialisation import initialised
-from coterie.backends.simulation import simulate
+from coterie.backends.simulation import Together, simulate
 from coterie.bench.provenance import provenance
 from coterie.bench.results import write
 from coterie.data import named
 from coterie.models import build
 from coterie.protocol import personalise
+from coterie.protocol.cohort import Cohort
 from coterie.protocol.coordinator import Coordinator
+from coterie.protocol.message import Messages
 
 ROUNDS = 20
 IMAGES = Training(learning_rate=0.1, batch_size=10, epochs=5)
@@ -93,7 +95,8 @@ def play(task: Task) -> dict[str, Any]:
     data, model, training, clusters = setting(problem, seed)
     algorithm = ALGORITHMS[name]() if name == "FedAvg" else ALGORITHMS[name](n_clusters=clusters)
     stage = Stage(algorithm, ROUNDS, training, personal="auto" if kind == "auto" else "own")
-    began, run = time.perf_counter(), simulate(model, data, initialised(stage), seed=seed)
+    began, cpu = time.perf_counter(), torch.device("cpu")
+    run = simulate(model, data, initialised(stage), seed=seed, device=cpu)
     while not run.done:
         run.step()
     accuracy = _auto(run) if kind == "auto" else _fixed(run)
@@ -131,16 +134,12 @@ def _fixed(run: Coordinator) -> dict[str, Any]:
     return {"accuracy": found}
 
 
-def _there(run: Coordinator) -> tuple[Any, Any]:
-    """The clients and what they are offered at the end."""
-    state = run.state.for_everyone()
-    more = {} if run.common is None else {"common": run.common[:, 0]}
-    offer = state.offer(centers=state.centers, **more)
-    own = run.stage.algorithm.final_offer(state)
-    return (
-        run.clients.cohort.when(state.context),  # type: ignore[attr-defined]
-        type(offer)(offer.clients, {**own.fields, **offer.fields}),
-    )
+def _there(run: Coordinator) -> tuple[Cohort, Messages]:
+    """The clients, and what they are offered in the end with all centers."""
+    assert isinstance(run.clients, Together)
+    state, offer = run.state.for_everyone(), run.last_offer()
+    every = state.offer(centers=state.centers)
+    return run.clients.cohort.when(state.context), Messages(offer.clients, {**every.fields, **offer.fields})
 
 
 def table(runs: list[dict[str, Any]]) -> list[str]:

@@ -172,7 +172,7 @@ def test_a_client_with_one_point_takes_the_first_way_or_that_of_the_population()
 def test_a_way_that_diverged_is_not_chosen_and_does_not_spoil_the_mean_of_all() -> None:
     cohort = one_number_cohort(([1] * 10, [1.0] * 10), ([1] * 10, [1.0] * 10), training=STEP)
     offer = offered(cohort, 1, 1, common=float("nan"))
-    sent = personalise.score(FedSPD(2), cohort, offer)["losses"]
+    sent = personalise.try_all(FedSPD(2), cohort, offer)["errors"]
     ways = personalise.ways_to_choose(FedSPD(2), offer)
     assert sent.isfinite().all()
     assert set(sent.argmax(1).tolist()) <= {ways.index("common"), ways.index("common+final")}
@@ -182,7 +182,7 @@ def test_a_way_that_diverged_is_not_chosen_and_does_not_spoil_the_mean_of_all() 
 def test_what_is_kept_counts_at_the_end() -> None:
     """The centers have since been trained on the points held out; the choice is the one made before."""
     cohort = one_number_cohort(([1] * 20, [4.0] * 20), training=STEP)
-    personalise.score(IFCA(2), cohort, offered(cohort, 0, 8))  # the mean is the best
+    personalise.try_all(IFCA(2), cohort, offered(cohort, 0, 8))  # the mean is the best
     assert auto(IFCA(2), cohort, offered(cohort, 4, 10)).rows.flatten().tolist() == pytest.approx([7])
 
 
@@ -234,7 +234,7 @@ def test_privacy_does_not_cover_what_clients_send_to_choose() -> None:
 def test_the_prior_is_the_mean_of_what_clients_found() -> None:
     run = finish(simulation(plan(FedEM(2), 4)))
     cohort = run.clients.cohort  # type: ignore[attr-defined]
-    kept = cohort.recall("losses of ways", torch.full((12, 10), torch.nan, dtype=F64))
+    kept = cohort.recall("errors of ways", torch.full((12, 10), torch.nan, dtype=F64))
     assert run.prior is not None
     torch.testing.assert_close(run.prior[0], kept.mean(0))
 
@@ -257,3 +257,24 @@ def test_other_stages_print_as_before() -> None:
     assert "personal" not in repr(Stage(FedSPD(2), 3))
     assert repr(Stage(FedSPD(2), 3)).startswith("Stage(algorithm=FedSPD(n_clusters=2, final_epochs=10")
     assert repr(Stage(FedSPD(2), 3, personal="auto")).endswith("n_init=1, personal='auto')")
+
+
+def test_of_several_attempts_the_best_ones_errors_count() -> None:
+    """The last attempt need not be the best; resumed in the middle of it, all is as it was."""
+    stages = plan(IFCA(2), 4, n_init=3)
+    straight, first, second = (simulation(stages) for _ in range(3))
+    for _ in range(9):
+        first.step()
+    tensors, numbers = first.save()
+    second.load({name: t.clone() for name, t in tensors.items()}, numbers)
+    for run in (finish(straight), finish(second)):
+        kept = run.clients.cohort.recall("errors of ways", torch.full((12, 6), torch.nan, dtype=F64))  # type: ignore[attr-defined]
+        assert run.prior is not None
+        torch.testing.assert_close(run.prior[0], kept.mean(0))
+    assert torch.equal(straight.finish().personal.rows, second.finish().personal.rows)
+
+
+def test_a_private_stage_before_trains_no_common_model() -> None:
+    first = Stage(FedSPD(2), 2, TRAINING, privacy=Privacy(noise=0.5))
+    run = simulation(first.then(Stage(FedSPD(2), 4, TRAINING, personal="auto")))
+    assert run.common is None

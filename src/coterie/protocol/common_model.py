@@ -22,8 +22,9 @@ from coterie.protocol.traffic import Traffic
 
 
 def is_trained(stages: Stages) -> bool:
-    """Only at a server: peers would have to exchange a second model."""
-    return stages[-1].personal == "auto" and all(stage.topology.is_server for stage in stages)
+    """Only at a server, for peers would have to exchange a second model; and without privacy, which is of the first."""
+    open_server = all(stage.topology.is_server and stage.privacy is None for stage in stages)
+    return stages[-1].personal == "auto" and open_server
 
 
 def train(cohort: Cohort, offer: Messages) -> Fields:

@@ -33,6 +33,7 @@ class Attempt:
 
     loss: float
     state: State
+    prior: Tensor | None = None
 
 
 class Coordinator:
@@ -96,10 +97,10 @@ class Coordinator:
             self.stage.rounds
         ):
             self.count_final_offer()
-            scored = self.ask_everyone("choose")
-            self.prior = personalise.prior(scored)
+            tried = self.ask_everyone("choose")
+            self.prior = personalise.prior(tried)
             if self.stage.topology.is_server:
-                self.traffic.to_server(scored)
+                self.traffic.to_server(tried)
 
     def _end_if_separated(self, who: Tensor) -> None:
         found = measure_separation(self.state, self.clients, who, self.traffic)
@@ -143,11 +144,11 @@ class Coordinator:
         loss = self.clients.group.once(lambda: _mean_loss(found))
         everybody = self.state.for_everyone().offer()
         if self.best is None or loss < self.best.loss:
-            self.best = Attempt(loss, self.state)
+            self.best = Attempt(loss, self.state, self.prior)
             self.clients.ask("keep", everybody, self.state.context)
         if self.progress.last_attempt:
             self.state = replace(self.best.state, context=self.state.context)
-            self.best = None
+            self.prior, self.best = self.best.prior, None
             self.clients.ask("restore", everybody, self.state.context)
 
     # models
@@ -164,13 +165,11 @@ class Coordinator:
             more = {} if self.prior is None else {"prior": self.prior}
             return self.clients.ask(question, state.offer(**more), state.context)
         offer = (
-            self._last_offer()
-            if question in ("choose", "finish")
-            else self.stage.algorithm.final_offer(state)
+            self.last_offer() if question in ("choose", "finish") else self.stage.algorithm.final_offer(state)
         )
         return self.clients.ask(question, offer, state.context)
 
-    def _last_offer(self) -> Messages:
+    def last_offer(self) -> Messages:
         """The final offer; who makes a model in another way than the algorithm's needs all centers for it."""
         state = self.state.for_everyone()
         offer = self.stage.algorithm.final_offer(state)
@@ -193,7 +192,7 @@ class Coordinator:
     def count_final_offer(self) -> None:
         """Count what a server sends when clients are to make their last models."""
         if self.stage.topology.is_server:
-            self.traffic.to_clients(self._last_offer())
+            self.traffic.to_clients(self.last_offer())
 
     # saving
 
@@ -207,6 +206,7 @@ class Coordinator:
         if self.best is not None:
             tensors.update({f"best.{name}": t for name, t in _packed(self.best.state).items()})
             tensors["best.loss"] = torch.tensor(self.best.loss, dtype=torch.float64)
+            tensors.update({} if self.best.prior is None else {"best.prior": self.best.prior})
         return tensors, {**self.progress.numbers(), **self.traffic.named()}
 
     def load(self, tensors: dict[str, Tensor], numbers: dict[str, int]) -> None:
@@ -218,7 +218,7 @@ class Coordinator:
         self.progress.set(numbers)
         if "best.centers" in tensors:
             best = {n.removeprefix("best."): t for n, t in tensors.items() if n.startswith("best.")}
-            self.best = Attempt(float(best["loss"]), self._unpacked(best, order))
+            self.best = Attempt(float(best["loss"]), self._unpacked(best, order), best.get("prior"))
         if self.common is not None:
             self.common = tensors["common"].to(self.model.device)
         if "prior" in tensors:

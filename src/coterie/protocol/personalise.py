@@ -2,14 +2,14 @@
 
 No way is the best for all data: averaged parameters fail where clusters contradict each other, a mixture of predictions
 where centers are weak, a final phase where a client has few points. With `personal = "auto"` each client chooses by its
-loss on points of its own. These must be new to the centers, which fit what they were trained on, and the more so the
+error on points of its own. These must be new to the centers, which fit what they were trained on, and the more so the
 fewer clients they are of. So a client holds out a tenth of its training points from the beginning. After three quarters
-of the last stage's rounds it scores every way on them. From then on it trains on all its points, since nothing will be
+of the last stage's rounds it tries every way on them. From then on it trains on all its points, since nothing will be
 judged by them any more.
 
-A few points say little. So clients send the losses that they found, a number for each way, and are sent the mean of all
+A few points say little. So clients send the errors that they found, a number for each way, and are sent the mean of all
 clients' with the final offer: each chooses as if it had `PRIOR` points more, on which it had these. A client that has
-many points follows its own, and one that has few does what is best for most.
+thousands of points follows its own, and one that has few does what is best for most.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ Way = Literal[
 HELD_OUT = 10  # one in so many points
 FINAL = "+final"
 FINAL_EPOCHS, FINAL_RATE = 10, 0.5  # as FedSPD has them; times the rate that training began with
-PRIOR = 100  # points that all clients' losses count for, beside a client's own
-ALIKE = 1e-6  # losses that differ by less than this part of them do not; rounding shall decide nothing
+PRIOR = 200  # points that all clients' errors count for, beside a client's own
+ALIKE = 1e-6  # errors that differ by less than this part of them do not; rounding shall decide nothing
 
 
 def chosen_after(rounds: int) -> int:
@@ -84,19 +84,19 @@ def ways_to_choose(algorithm: Algorithm, offer: Messages) -> list[str]:
     return [*starts, *(start + FINAL for start in starts)]
 
 
-def score(algorithm: Algorithm, cohort: Cohort, offer: Messages) -> Fields:
-    """The mean loss of every way on the points held out."""
-    losses = _losses(algorithm, cohort, offer)
-    cohort.keep("losses of ways", losses)
-    return {"losses": losses}
+def try_all(algorithm: Algorithm, cohort: Cohort, offer: Messages) -> Fields:
+    """The mean error of every way on the points held out."""
+    errors = _errors(algorithm, cohort, offer)
+    cohort.keep("errors of ways", errors)
+    return {"errors": errors}
 
 
-def prior(scored: Messages) -> Tensor | None:
+def prior(tried: Messages) -> Tensor | None:
     """At the aggregator: (1, way) the mean over clients; None where nobody answered."""
-    return scored.losses.mean(0, keepdim=True) if len(scored) else None
+    return tried.errors.mean(0, keepdim=True) if len(tried) else None
 
 
-def _losses(algorithm: Algorithm, cohort: Cohort, offer: Messages) -> Tensor:
+def _errors(algorithm: Algorithm, cohort: Cohort, offer: Messages) -> Tensor:
     """(client, way) One that diverged is worse than twice the others. Of a client that holds out no points, 0."""
     out, ways = held_out(cohort), ways_to_choose(algorithm, offer)
     found = torch.zeros(len(cohort), len(ways), dtype=torch.float64, device=cohort.at.device)
@@ -104,7 +104,7 @@ def _losses(algorithm: Algorithm, cohort: Cohort, offer: Messages) -> Tensor:
         return found
     known, left_out = replace(cohort, points=cohort.points.only(~out)), cohort.points.only(out)
     for number, way in enumerate(ways):
-        found[:, number] = known.score(made(way, algorithm, known, offer), left_out).loss
+        found[:, number] = known.squared_errors(made(way, algorithm, known, offer), left_out)
     worst = torch.where(found.isfinite(), found, 0).max(1, keepdim=True).values
     found = torch.where(found.isfinite(), found, 2 * worst + 1)
     return torch.where((left_out.sizes > 0)[:, None], found, 0)
@@ -114,18 +114,18 @@ def _choice(algorithm: Algorithm, cohort: Cohort, offer: Messages) -> Tensor:
     """(client,) the number of the way that each follows."""
     ways = ways_to_choose(algorithm, offer)
     unknown = torch.full((len(cohort), len(ways)), torch.nan, dtype=torch.float64, device=cohort.at.device)
-    losses = cohort.recall("losses of ways", unknown)
-    late = losses.isnan().any(1).nonzero()[:, 0]
+    errors = cohort.recall("errors of ways", unknown)
+    late = errors.isnan().any(1).nonzero()[:, 0]
     if len(late):  # who was not asked before
-        losses = losses.clone()
-        losses[late] = _losses(algorithm, cohort.take(late), offer.take(late))
+        errors = errors.clone()
+        errors[late] = _errors(algorithm, cohort.take(late), offer.take(late))
     points = torch.bincount(cohort.points.owner[held_out(cohort)], minlength=len(cohort))
-    losses = losses * points[:, None]
+    errors = errors * points[:, None]
     if "prior" in offer.fields:
-        losses = losses + PRIOR * offer.prior
-    least = losses.min(1, keepdim=True).values
-    alike = losses <= least + ALIKE * least.abs()
-    return torch.where(alike, torch.arange(len(ways), device=losses.device), len(ways)).min(1).values
+        errors = errors + PRIOR * offer.prior
+    least = errors.min(1, keepdim=True).values
+    alike = errors <= least + ALIKE * least.abs()
+    return torch.where(alike, torch.arange(len(ways), device=errors.device), len(ways)).min(1).values
 
 
 def made(way: str, algorithm: Algorithm, cohort: Cohort, offer: Messages) -> Personal:
