@@ -78,6 +78,8 @@ KEYS = {  # in this order; an empty meaning is that of the source
     '[centers are separated](../explanation/initialisation.md#when-centers-are-separated); `"rounds"` by default',
     "n_init": "of a first stage: it runs from so many random initialisations, and the one of least training loss is "
     "kept; 1 by default",
+    "personal": "how clients of a method with clusters [make their models in the end]"
+    '(../how-to/personal-models.md); `"own"` by default: as the algorithm does',
     "evaluate_every": "rounds between evaluations on held-out points; `auto`: 10, or [up to 100 where few clients "
     "train in a round](../explanation/scale.md#what-evaluation-costs); 0: only the summary at the end",
     "checkpoint_every": "rounds between checkpoints",
@@ -97,9 +99,11 @@ KEYS = {  # in this order; an empty meaning is that of the source
     "choosing": "see [Choosing](#choosing)",
     "label": "of the method, in tables and, where there are several, of its folder; by default its algorithms' names",
     "stage": "`[[stage]]` tables, run one after another, each with `algorithm` and, where they differ, `rounds`, "
-    "`until`, `n_init` and `init` (the first alone), `clusters`, `training`, `topology`, `participation`, `privacy`",
+    "`until`, `n_init` and `init` (the first alone), `clusters`, `personal` (the last alone), `training`, `topology`, "
+    "`participation`, `privacy`",
     "method": "`[[method]]` tables, run one after another and compared, each with `algorithm` or `[[method.stage]]` "
-    "and, where they differ, `label`, `rounds`, `init`, `clusters`, `training`, `topology`, `participation`, `privacy`",
+    "and, where they differ, `label`, `rounds`, `init`, `clusters`, `personal`, `training`, `topology`, "
+    "`participation`, `privacy`",
 }
 DATA = """## Data
 

@@ -89,6 +89,11 @@ PLANS = {
     "metropolis weights": Stages(
         (Stage(ALGORITHMS["FedEM"](2), 3, TRAINING, replace(GRAPH, weights="metropolis")),)
     ),
+    "chosen by each client": Stage(ALGORITHMS["WeCFL"](2), 2, MOMENTUM).then(
+        Stage(FedSPD(2), 4, MOMENTUM, personal="auto")
+    ),
+    "chosen over a graph": Stages((Stage(ALGORITHMS["FedEM"](2), 4, MOMENTUM, GRAPH, personal="auto"),)),
+    "chosen of hard clusters": Stages((Stage(ALGORITHMS["WeCFL"](2), 4, MOMENTUM, personal="auto"),)),
     "server, graph, server": Stage(FedSoft(2), 2, TRAINING)
     .then(Stage(FedSPD(2), 2, TRAINING, GRAPH))
     .then(Stage(IFCA(2), 2, TRAINING)),
@@ -105,7 +110,9 @@ def test_stages_attempts_selection_and_privacy(plan: Stages) -> None:
 
 
 @pytest.mark.parametrize(
-    "stages", [PLANS["n_init"], PLANS["server, graph, server"]], ids=["attempts", "stages"]
+    "stages",
+    [PLANS["n_init"], PLANS["server, graph, server"], PLANS["chosen by each client"]],
+    ids=["attempts", "stages", "chosen"],
 )
 @pytest.mark.parametrize("at", [1, 3, 5])
 def test_resumed_from_a_checkpoint_and_from_the_clients_own_disks(

@@ -20,6 +20,7 @@ from coterie.engine.training import Training
 from coterie.errors import SettingError, require
 from coterie.protocol.algorithm import Algorithm
 from coterie.protocol.participation import Participation
+from coterie.protocol.personalise import Way
 from coterie.protocol.privacy import Privacy
 from coterie.protocol.stages import Stage, Stages
 from coterie.protocol.topology import Server, Topology
@@ -144,7 +145,8 @@ def initialised(stage: Stage, init: str | Initialisation | None = None) -> Stage
             "over a graph nobody can compare them" if not at_server else "privacy does not cover their losses"
         )
         raise SettingError("init", f"is 'several', but {why}; allowed is another one")
-    return init(stage)
+    *before, last = init(stage)
+    return Stages((*(replace(one, personal="own") for one in before), last))
 
 
 INITIALISATIONS: dict[str, Initialisation] = {
@@ -167,9 +169,16 @@ def as_stages(
     participation: Participation | None = None,
     privacy: Privacy | None = None,
     init: str | Initialisation | None = None,
+    personal: Way | None = None,
 ) -> Stages:
     """What is to be played: stages as they are given, or a lone algorithm with its initialisation."""
-    how = {"training": training, "topology": topology, "participation": participation, "privacy": privacy}
+    how = {
+        "training": training,
+        "topology": topology,
+        "participation": participation,
+        "privacy": privacy,
+        "personal": personal,
+    }
     if isinstance(algorithm, str | type):
         says = f"is {algorithm!r}; allowed is an algorithm with its settings, such as coterie.FedAvg(), or stages"
         raise SettingError("algorithm", says)

@@ -17,6 +17,8 @@ Question = Literal[
     "enrol",
     "loss",
     "separation",
+    "choose",  # to score the ways to a personal model; see protocol/personalise.py
+    "common",  # to train the model that all have in common; see protocol/common_model.py
     # for the record of a run; a backend may refuse these
     "size",
     "training_loss",

@@ -16,7 +16,7 @@ from coterie.protocol.received import Received
 from coterie.protocol.round import begin
 from coterie.protocol.state import State
 
-OWN_OFFER = ("evaluate", "finish", "likelihood", "loss")  # questions about models, which a peer offers itself
+OWN_OFFER = ("choose", "evaluate", "finish", "likelihood", "loss")  # about models, which a peer offers itself
 
 
 class Peer(Client):
@@ -44,7 +44,7 @@ class Peer(Client):
         elif question == "judge":  # its own copies of the centers
             offer = Messages(offer.clients, {**offer.fields, "centers": self.state.centers})
         elif question in OWN_OFFER:
-            offer = algorithm.final_offer(everyone)
+            offer = Messages(offer.clients, {**offer.fields, **algorithm.final_offer(everyone).fields})
         return super().answer(question, offer, context)
 
     def _aggregate_from(self, offer: Messages, context: RoundContext) -> None:

@@ -88,9 +88,7 @@ class Run:
                 f"the run in {self.folder} was made in Python; to take in a client, give its algorithm and training "
                 "too: coterie.load(folder, model, algorithm=..., training=...)"
             )
-        return onboarding.onboard(
-            self.summary, self._recipe(), self._result.centers, self._result.fit, client
-        )
+        return onboarding.onboard(self.summary, self._recipe(), self._result, client)
 
     @property
     def history(self) -> pandas.DataFrame:
