@@ -3,6 +3,9 @@
 import os
 import sys
 
+if sys.path and os.path.realpath(sys.path[0] or ".") == os.path.realpath(os.getcwd()):
+    del sys.path[0]  # `python -m` puts it there; a file named as a library's is not to be run for that
+
 from coterie.backends.torchrun import launched
 from coterie.cli.main import main
 

@@ -41,8 +41,11 @@ def load(
     algorithm: Algorithm | Stage | Sequence[Stage] | None = None,
     training: Training | None = None,
     loss: Loss | None = None,
+    trust: bool = False,
 ) -> Run:
     """A finished run from its folder. Its model is made as its experiment.toml says, unless it is given.
+
+    Where that model is code that you have not run before, it is refused unless you `trust` the folder.
 
     A run that was made in Python takes in new clients if it is given its algorithm, training and loss too, as
     `coterie.run` was.
@@ -58,7 +61,7 @@ def load(
             raise CoterieError(
                 f"the run in {folder} was made in Python; give its model: coterie.load(folder, model)"
             )
-        model = _model(store, summary)
+        model = _model(store, summary, trust)
     build = factory(model)
     rows = Rows(build().to(tensors["centers"].dtype))
     if rows.width != tensors["centers"].shape[1]:
@@ -86,11 +89,13 @@ def load(
     return Run(rows, ids, summary["task"], result, store.records(), summary, Path(folder), known)
 
 
-def _model(store: RunFolder, summary: Mapping[str, Any]) -> Build:
+def _model(store: RunFolder, summary: Mapping[str, Any], trust: bool) -> Build:
     """As the experiment says; its data is read only for old runs, which did not keep the sizes."""
     from coterie.experiment.experiment import load as load_experiment  # here, since pydantic comes with it
+    from coterie.experiment.trust import check as check_trust
 
     experiment = load_experiment(store.experiment)
+    check_trust(experiment, store.folder, trust, "--trust, or trust=True in Python")
     if "inputs" in summary:
         return experiment.factory_for(tuple(summary["inputs"]), summary["outputs"])
     return experiment.factory(experiment.federation())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -18,6 +19,11 @@ if TYPE_CHECKING:
     from coterie.runs.folder import RunFolder
 
 
+Trust = Annotated[
+    bool, typer.Option("--trust", help="Run the code of the folder's model, if you have not run it before.")
+]
+
+
 def run(
     experiment: Annotated[Path, typer.Argument(help="A TOML file.")],
     set_: Annotated[
@@ -32,23 +38,31 @@ def run(
     from coterie.backends.processes import here
     from coterie.data.sources.catalogue import use
     from coterie.experiment.experiment import load
+    from coterie.experiment.trust import remember
+    from coterie.runs.lock import locked
 
     use(data_dir)
     asked = here().agree(lambda: load(experiment, set_ or (), seed))
     folder = out or Path("runs") / f"{asked.name}-{asked.seed}"
     prepared, text = here().agree(lambda: (asked.prepare(), asked.resolved()))
-    here().once(lambda: _begin(asked, folder, again, text))
-    return _play(prepared, folder)
+    here().once(lambda: remember(asked))
+    with ExitStack() as held:
+        here().once(lambda: held.enter_context(locked(folder)))
+        here().once(lambda: _begin(asked, folder, again, text))
+        return _play(prepared, folder)
 
 
 def resume(
     folder: Annotated[Path, typer.Argument(help="The folder of a run that was stopped.")],
     data_dir: DataFolder = None,
+    trust: Trust = False,
 ) -> int:
     """Go on with a run that was interrupted, from its last checkpoint."""
     from coterie.backends.processes import here
     from coterie.data.sources.catalogue import use
     from coterie.experiment.experiment import load
+    from coterie.experiment.trust import check as check_trust
+    from coterie.runs.lock import locked
 
     use(data_dir)
     if not (folder / "experiment.toml").is_file():
@@ -56,7 +70,12 @@ def resume(
             f"{folder} holds no experiment.toml; allowed is the folder of a run that was begun"
         )
     refuse_from_python(folder, "go on there with coterie.run(..., out=..., resume=True)")
-    return _play(here().agree(load(folder / "experiment.toml").prepare), folder)
+    asked = here().agree(lambda: load(folder / "experiment.toml"))
+    here().agree(lambda: check_trust(asked, folder, trust))
+    prepared = here().agree(asked.prepare)
+    with ExitStack() as held:
+        here().once(lambda: held.enter_context(locked(folder)))
+        return _play(prepared, folder)
 
 
 def refuse_from_python(folder: Path, instead: str) -> None:
@@ -82,6 +101,7 @@ def _make_room(experiment: Experiment, folder: Path, again: bool) -> None:
     from coterie.model_selection.choice import anything_tried, forget
     from coterie.report.compare import labels_of
     from coterie.runs.folder import RunFolder
+    from coterie.runs.lock import locked
 
     folders = [folder, *(experiment.folder_of(method, folder) for method in experiment.methods)]
     taken = [RunFolder(one) for one in folders if RunFolder(one).taken or anything_tried(one)]
@@ -92,8 +112,10 @@ def _make_room(experiment: Experiment, folder: Path, again: bool) -> None:
         )
     old = [RunFolder(folder / label) for label in labels_of(folder)]
     for store in (*old, *reversed(taken)):
-        forget(store.folder)
-        store.clear()
+        if store.folder.is_dir() and (store.folder == folder or not store.folder.is_symlink()):
+            with locked(store.folder):
+                forget(store.folder)
+                store.clear()
 
 
 # playing

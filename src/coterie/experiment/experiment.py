@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import re
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
@@ -148,10 +147,7 @@ class Experiment:
 
     def factory_for(self, shape: tuple[int, ...], outputs: int) -> Build:
         """The same, where the data itself is not at hand."""
-        settings = {key: value for key, value in self.model.items() if key not in ("name", "folder")}
-        for folder in (os.getcwd(), self.model.get("folder")):
-            if folder is not None and folder not in sys.path:
-                sys.path.insert(0, folder)
+        settings = {key: value for key, value in self.model.items() if key != "name"}
         with saying(Section("model", self.model)):
             return models.build(self.model["name"], shape, outputs, **settings)
 
@@ -191,6 +187,11 @@ class Prepared:
     federation: Federation
     simulation: Simulation
 
+    @cached_property
+    def fingerprint(self) -> str:
+        """Of the clients' data."""
+        return self.federation.fingerprint()
+
     def play(self, method: Method, out: Path, *, resume: bool = False, watch: Watch | None = None) -> Run:
         """Run one method in its folder."""
         if method.auto:
@@ -200,6 +201,7 @@ class Prepared:
                 self.simulation.coordinator(method.stages),
                 self.federation.description,
                 experiment=self.experiment.only(method).resolved(),
+                data=self.fingerprint,
                 out=out,
                 resume=resume,
                 evaluate_every=self.experiment.evaluate_every,

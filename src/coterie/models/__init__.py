@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import math
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from torch import nn
 
 from coterie.errors import SettingError, require
 from coterie.models.general import cnn, linear, mlp
 from coterie.models.mobilenet import mobilenet_v2
+from coterie.models.own import builds_model as builds_model
+from coterie.models.own import own_model
 from coterie.models.papers import (
     fedsoft_cifar,
     fedsoft_letters,
@@ -43,15 +45,23 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
 
 
 def build(
-    name: str, input_shape: Sequence[int], n_outputs: int, init: str | None = None, **settings: object
+    name: str,
+    input_shape: Sequence[int],
+    n_outputs: int,
+    init: str | None = None,
+    folder: Path | str | None = None,
+    **settings: object,
 ) -> Factory:
-    """What makes a fresh model: one of MODELS sized for the data, or the user's own 'package.module:factory'.
+    """What makes a fresh model: one of MODELS sized for the data, or the user's own 'module:Net'.
+
+    The user's own is looked for in `folder`, where there is one, then among installed packages; see own.py.
 
     `init="xavier-normal"` draws every matrix from Xavier's normal distribution and sets biases to zero; otherwise
     a model is initialised as its layers are.
     """
     require(init in (None, "xavier-normal"), "init", init, "'xavier-normal', or nothing for the layers' own")
-    make, sized = (_own(name), ()) if ":" in name else (_known(name), _sizes(name, input_shape, n_outputs))
+    make = own_model(name, None if folder is None else Path(folder)) if ":" in name else _known(name)
+    sized = () if ":" in name else _sizes(name, input_shape, n_outputs)
     _check_settings(name, make, len(sized), settings)
 
     def factory() -> nn.Module:
@@ -81,18 +91,6 @@ def _known(name: str) -> Callable[..., nn.Module]:
     raise SettingError("name", f"is {name!r}{nearest(name, MODELS)}; {_allowed()}")
 
 
-def _own(name: str) -> Callable[..., nn.Module]:
-    module, _, attribute = name.partition(":")
-    try:
-        found = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise SettingError(
-            "name", f"is {name!r}, which cannot be imported ({error}); {_allowed()}"
-        ) from error
-    require(callable(found), "name", name, "what can be called to make a torch.nn.Module")
-    return found  # type: ignore[no-any-return]
-
-
 def _sizes(name: str, input_shape: Sequence[int], n_outputs: int) -> tuple[object, ...]:
     """The arguments of a known model that come from the data; its first one's name says which."""
     first = next(iter(inspect.signature(MODELS[name]).parameters))
@@ -117,4 +115,4 @@ def _check_settings(
 
 
 def _allowed() -> str:
-    return f"allowed is {', '.join(MODELS)}, or your own as 'package.module:factory'"
+    return f"allowed is {', '.join(MODELS)}, or your own as 'module:Net'"

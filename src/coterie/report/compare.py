@@ -13,6 +13,7 @@ from typing import Any
 
 from coterie import toml
 from coterie.errors import CoterieError
+from coterie.files import is_folder_name
 from coterie.runs.folder import RunFolder
 
 Numbers = dict[str, float]
@@ -115,7 +116,8 @@ def labels_of(folder: Path) -> list[str]:
     """The methods of the run that lies in this folder, if it has several: their folders in it are named so."""
     try:
         table = toml.read((folder / "experiment.toml").read_text(encoding="utf-8"), str(folder))
-        return [Path(method["label"]).name for method in table["method"]]
+        labels = [str(method["label"]) for method in table["method"]]
+        return [label for label in labels if is_folder_name(label)]  # never a path out of this folder
     except (OSError, ValueError, KeyError, TypeError):
         return []
 
