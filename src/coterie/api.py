@@ -27,6 +27,7 @@ from coterie.protocol.privacy import Privacy
 from coterie.protocol.result import Result
 from coterie.protocol.stages import Stage, Stages
 from coterie.protocol.topology import Topology
+from coterie.runs.client_table import Kept
 from coterie.runs.folder import RunFolder
 from coterie.runs.onboarding import Recipe
 from coterie.runs.play import check, described, play
@@ -71,7 +72,16 @@ def load(
         )
     own = tensors["personal.rows"].expand(len(ids), -1, -1)  # one model for all is kept once
     personal = Personal(own, tensors["personal.weights"])
-    result = Result(tensors["centers"], tensors["importance"], personal, tensors.get("fit"))
+    kept = Kept.of(store, tensors, summary)
+    result = Result(
+        tensors["centers"],
+        kept.importance,
+        personal,
+        tensors.get("fit"),
+        kept.margin,
+        kept.sizes,
+        scores=kept.scores,
+    )
     stages = None
     if algorithm is not None:
         stages = as_stages(algorithm, summary["rounds"], training)

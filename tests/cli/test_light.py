@@ -82,7 +82,7 @@ def test_these_commands_never_import_torch(arguments: list[str], tmp_path: Path)
 
 @pytest.mark.parametrize(
     "command",
-    ["run", "resume", "choose-clusters", "compare", "cite", "cluster", "onboard", "data", "bench"],
+    ["run", "resume", "choose-clusters", "show", "compare", "cite", "cluster", "onboard", "data", "bench"],
 )
 def test_neither_does_the_help_of_a_command(command: str, tmp_path: Path) -> None:
     assert "torch" not in _modules_after(COMMAND.format([*command.split(), "--help"]), tmp_path)

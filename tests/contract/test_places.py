@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from pandas.testing import assert_frame_equal
 
 from coterie import ALGORITHMS, IFCA, FedAvg, FedSoft, FedSPD, Graph, Participation, Privacy, Stage, Stages
 from coterie.backends.loopback import loopback
@@ -37,10 +38,11 @@ def recorded(run: Coordinator, **more: Any) -> Run:
 
 
 def compare(one: Run, other: Run) -> None:
-    """Centers, importance, personal models, byte counts, and what was recorded of each round."""
+    """Centers, importance, personal models, bytes, what is known of clients, and what was recorded of each round."""
     close(one._result, other._result)
     assert one.summary["traffic"] == other.summary["traffic"]
     assert one.summary["personal"] == pytest.approx(other.summary["personal"], abs=1e-9)
+    assert_frame_equal(one.clients, other.clients, rtol=0, atol=1e-8)
     for mine, theirs in zip(one.records, other.records, strict=True):
         numbers = {n: v for n, v in mine.items() if isinstance(v, float) and not n.startswith("seconds")}
         assert numbers == pytest.approx({n: theirs[n] for n in numbers}, abs=1e-8)

@@ -47,6 +47,7 @@ def _experiment(rounds: int, checkpoint_every: int = 2) -> dict[str, Any]:
 def _outcome(folder: Path) -> dict[str, Any]:
     """All that a finished run leaves, but for how long it took."""
     names = ["experiment.toml", "result.safetensors", "checkpoint.safetensors", "summary.json"]
+    names += ["importance.csv", "clients.csv"]
     names += sorted(f"clients/{path.name}" for path in (folder / "clients").iterdir())
     outcome: dict[str, Any] = {name: (folder / name).read_bytes() for name in names}
     lines = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]

@@ -21,6 +21,7 @@ from coterie.cli.clusters import choose_clusters
 from coterie.cli.console import open_console, say
 from coterie.cli.onboard import onboard
 from coterie.cli.run import resume, run
+from coterie.cli.show import show
 from coterie.errors import CoterieError, Interrupted, Lost
 
 app = typer.Typer(
@@ -125,12 +126,15 @@ def _coterie(
 
 def compare(
     folders: Annotated[list[Path], typer.Argument(help="Folders with runs in or below them.")],
+    wide: Annotated[
+        bool, typer.Option("--wide", help="Every column, however many clusters there are.")
+    ] = False,
 ) -> int:
     """Finished runs side by side: mean and deviation over seeds."""
     from coterie.report import tables
     from coterie.report.compare import find, lines
 
-    finished, unfinished = find(folders)
+    finished, unfinished = find(folders, wide)
     if not finished:
         names = ", ".join(map(str, folders))
         begun = f" ({unfinished[0]} was interrupted: `coterie resume`)" if unfinished else ""
@@ -139,7 +143,8 @@ def compare(
         )
     for folder in unfinished:
         logging.getLogger("coterie").warning("%s is not finished and is left out", folder)
-    open_console().print(tables.compared(lines(finished)))
+    console = open_console()
+    console.print(tables.compared(lines(finished), console.width))
     return 0
 
 
@@ -156,6 +161,7 @@ def cite(
 app.command()(run)
 app.command()(resume)
 app.command("choose-clusters")(choose_clusters)
+app.command()(show)
 app.command()(compare)
 app.command()(cite)
 app.command()(algorithms)

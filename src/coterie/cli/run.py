@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from coterie.experiment.experiment import Experiment, Prepared
     from coterie.runs.folder import RunFolder
 
+Wide = Annotated[
+    bool, typer.Option("--wide", help="Every column of the table, however many clusters there are.")
+]
+
 
 Trust = Annotated[
     bool, typer.Option("--trust", help="Run the code of the folder's model, if you have not run it before.")
@@ -32,6 +36,7 @@ def run(
     seed: Annotated[int | None, typer.Option(help="In place of the file's seed.")] = None,
     out: Annotated[Path | None, typer.Option(help="The run's folder; runs/NAME-SEED if not given.")] = None,
     again: Annotated[bool, typer.Option("--again", help="Start over in a folder that holds a run.")] = False,
+    wide: Wide = False,
     data_dir: DataFolder = None,
 ) -> int:
     """Run an experiment."""
@@ -49,11 +54,12 @@ def run(
     with ExitStack() as held:
         here().once(lambda: held.enter_context(locked(folder)))
         here().once(lambda: _begin(asked, folder, again, text))
-        return _play(prepared, folder)
+        return _play(prepared, folder, wide)
 
 
 def resume(
     folder: Annotated[Path, typer.Argument(help="The folder of a run that was stopped.")],
+    wide: Wide = False,
     data_dir: DataFolder = None,
     trust: Trust = False,
 ) -> int:
@@ -75,7 +81,7 @@ def resume(
     prepared = here().agree(asked.prepare)
     with ExitStack() as held:
         here().once(lambda: held.enter_context(locked(folder)))
-        return _play(prepared, folder)
+        return _play(prepared, folder, wide)
 
 
 def refuse_from_python(folder: Path, instead: str) -> None:
@@ -121,7 +127,7 @@ def _make_room(experiment: Experiment, folder: Path, again: bool) -> None:
 # playing
 
 
-def _play(prepared: Prepared, folder: Path) -> int:
+def _play(prepared: Prepared, folder: Path, wide: bool) -> int:
     """All methods that are not finished, one after another; then the table."""
     from coterie.backends.processes import here
     from coterie.cli.clusters import resolve_auto
@@ -145,7 +151,7 @@ def _play(prepared: Prepared, folder: Path) -> int:
     except Lost as lost:
         raise Lost(f"{lost}; go on with `coterie resume {folder}`") from lost
     if here().first:
-        _show(experiment, folder)
+        _show(experiment, folder, wide)
     return 0
 
 
@@ -154,16 +160,24 @@ def _how_far(store: RunFolder) -> tuple[bool, bool]:
     return store.finished, store.experiment.exists()
 
 
-def _show(experiment: Experiment, folder: Path) -> None:
-    """The table at the end."""
+def _show(experiment: Experiment, folder: Path, wide: bool) -> None:
+    """The table at the end, and who is in which cluster."""
     from coterie.report import tables
+    from coterie.report.clusters import at_the_end, clusters_of
     from coterie.report.compare import measured
+    from coterie.runs.client_table import read_lines
     from coterie.runs.folder import RunFolder
 
     console = open_console()
-    summaries = {m.label: RunFolder(experiment.folder_of(m, folder)).summary() for m in experiment.methods}
-    console.print(tables.end_of_run({label: measured(one) for label, one in summaries.items()}))
+    stores = {method.label: RunFolder(experiment.folder_of(method, folder)) for method in experiment.methods}
+    summaries = {label: store.summary() for label, store in stores.items()}
+    console.print(
+        tables.end_of_run({label: measured(one, wide) for label, one in summaries.items()}, console.width)
+    )
+    clusters = {label: clusters_of(*read_lines(store)) for label, store in stores.items()}
+    if any(clusters.values()):
+        say(console, "\n".join(["", *at_the_end(clusters, console.width)]))
     for label, summary in summaries.items():
         if "privacy" in summary:
             say(console, f"privacy of {label}: {summary['privacy']['says']}")
-    say(console, f"\nThe run is in {folder}")
+    say(console, f"\nThe run is in {folder}; `coterie show {folder}` shows it client by client")

@@ -61,14 +61,19 @@ def gradient(cohort: Cohort, offer: Messages) -> Fields:
 
 
 def fit(algorithm: Algorithm, cohort: Cohort, offer: Messages) -> Fields:
-    """My loss under the best of the centers, on my held-out points if I have any: see runs/onboarding.py."""
-    best, _ = best_of(cohort, cohort.losses(offer.centers), algorithm.soft)
+    """My loss under the best of the centers and the margin to the second, on my held-out points if I have any.
+
+    See runs/onboarding.py.
+    """
+    best, margin = best_of(cohort, cohort.losses(offer.centers), algorithm.soft)
     test = cohort.held_out()
     if test is not None:
         held_out = replace(cohort, points=test)
-        tested, _ = best_of(held_out, held_out.losses(offer.centers), algorithm.soft)
+        tested, apart = best_of(held_out, held_out.losses(offer.centers), algorithm.soft)
         best = torch.where(held_out.sizes > 0, tested, best)
-    return {"loss": best}
+        if margin is not None and apart is not None:
+            margin = torch.where(held_out.sizes > 0, apart, margin)
+    return {"loss": best} if margin is None else {"loss": best, "margin": margin}
 
 
 def best_of(cohort: Cohort, losses: Tensor, soft: bool) -> tuple[Tensor, Tensor | None]:

@@ -69,6 +69,10 @@ class Privacy(Checked):
             value = getattr(self, name)
             require(value is None or 0 < value < math.inf, name, value, "above 0")
 
+    @property
+    def withholds_sizes(self) -> bool:
+        return self.mechanism == "client" and self.size == "withheld"
+
     def deviation(self) -> float:
         """Of the noise on every number of a model."""
         if self.epsilon is not None:

@@ -63,7 +63,7 @@ _DECLARED: dict[Question, Declared] = {
         "rows": Field("model", None, finite=False),
         "weights": Field("number", None, finite=False),
     },
-    "fit": {"loss": _LOSS},
+    "fit": {"loss": _LOSS, "margin": _MAYBE},
     "likelihood": dict.fromkeys(("held_out", "training"), _LOSS),
     "gradient": {"gradient": Field("update", None, finite=False)},
     "center_loss": {"loss": _LOSS},

@@ -35,6 +35,8 @@ class Result(Snapshot):
 
     personal: Personal
     fit: Tensor | None = None  # (client,) how well the centers fit each; see runs/onboarding.py
+    margin: Tensor | None = None  # (client,) how much more loss the second best center has than the best
+    sizes: Tensor | None = None  # (client,) how many points each trains on; nan: not known
 
     @staticmethod
     def of(centers: Tensor, evaluated: Messages, clients: int) -> Result:

@@ -18,19 +18,18 @@ from coterie.runs.folder import RunFolder
 
 Numbers = dict[str, float]
 
+MOST = 3  # distributions that have columns of their own
 
-def measured(summary: Mapping[str, Any]) -> Numbers:
-    """The numbers of a run's summary that tables show, by the heading they have there."""
+
+def measured(summary: Mapping[str, Any], wide: bool = True) -> Numbers:
+    """The numbers of a run's summary that tables show, by the heading they have there.
+
+    Unless they are to be `wide`, many distributions have no columns of their own, but the mean and the worst of all.
+    """
     found: Numbers = {}
     centers, personal = summary.get("centers", {}), summary.get("personal", {})
     if centers:
-        name, values = _measure(centers)
-        for distribution, own in enumerate(centers["center_of_distribution"]):
-            found[f"{name} on {distribution + 1}"] = values[own][distribution]
-            others = [row[distribution] for center, row in enumerate(values) if center != own]
-            if others:
-                best = max if name == "accuracy" else min
-                found[f"others on {distribution + 1}"] = best(map(_plain, others))
+        found.update(_of_centers(centers, wide))
         if "importance_error" in centers:
             found["importance error"] = centers["importance_error"]
     if summary.get("pure_clients"):  # of mixed clients the largest share says little
@@ -42,6 +41,25 @@ def measured(summary: Mapping[str, Any]) -> Numbers:
             found.update({"personal F1": personal["f1"], "personal loss": personal["loss"]})
     found["MB sent"] = summary["megabytes"]
     return {heading: _plain(number) for heading, number in found.items()}
+
+
+def _of_centers(centers: Mapping[str, Any], wide: bool) -> Numbers:
+    """Of each distribution's own center there, and of the best of the others."""
+    name, values = _measure(centers)
+    best, worst = (max, min) if name == "accuracy" else (min, max)
+    own, others = [], []
+    for distribution, center in enumerate(centers["center_of_distribution"]):
+        own.append(_plain(values[center][distribution]))
+        rest = [_plain(row[distribution]) for number, row in enumerate(values) if number != center]
+        others += [best(rest)] if rest else []
+    columns = {name: own, "others": others} if others else {name: own}
+    if wide or len(own) <= MOST:
+        return {f"{h} on {d + 1}": each[d] for d in range(len(own)) for h, each in columns.items()}
+    found = {
+        f"{name} (mean)": fmean(own),
+        f"{name} (worst)": math.nan if any(map(math.isnan, own)) else worst(own),
+    }
+    return {**found, "others (mean)": fmean(others), "others (best)": best(others)} if others else found
 
 
 def _plain(number: float | None) -> float:
@@ -89,8 +107,8 @@ class Line:
         return {key: (fmean(each), stdev(each) if len(each) > 1 else None) for key, each in columns.items()}
 
 
-def find(folders: Iterable[Path]) -> tuple[list[Found], list[Path]]:
-    """The finished runs in and below these folders, and the folders of the unfinished ones."""
+def find(folders: Iterable[Path], wide: bool = True) -> tuple[list[Found], list[Path]]:
+    """The finished runs in and below these folders, and the folders of the unfinished ones; `wide` as in `measured`."""
     finished: dict[Path, Found] = {}
     unfinished: list[Path] = []
     for folder in folders:
@@ -99,7 +117,7 @@ def find(folders: Iterable[Path]) -> tuple[list[Found], list[Path]]:
         for one in sorted((file.parent for file in folder.rglob("experiment.toml")), key=_place):
             store = RunFolder(one)
             if store.finished:
-                finished[store.folder.resolve()] = _read(store)
+                finished[store.folder.resolve()] = _read(store, wide)
             elif (store.folder / "clients").is_dir():
                 unfinished.append(store.folder)
     return list(finished.values()), unfinished
@@ -122,10 +140,10 @@ def labels_of(folder: Path) -> list[str]:
         return []
 
 
-def _read(store: RunFolder) -> Found:
+def _read(store: RunFolder, wide: bool) -> Found:
     try:
         table = tomllib.loads(store.experiment.read_text(encoding="utf-8"))
-        return Found(store.folder, {"seed": 0, **_flat(table)}, measured(store.summary()))
+        return Found(store.folder, {"seed": 0, **_flat(table)}, measured(store.summary(), wide))
     except (ValueError, KeyError, IndexError, TypeError) as problem:
         raise CoterieError(f"{store.folder} holds no whole run: {problem}") from problem
 

@@ -14,27 +14,33 @@ from coterie.report.compare import Line, Numbers
 from coterie.runs.onboarding import Onboarded
 
 _ABSENT = "–"
+_BETWEEN = 3  # spaces from one column to the next
 
 
-def end_of_run(methods: Mapping[str, Numbers]) -> Table:
+def end_of_run(methods: Mapping[str, Numbers], width: int) -> Table:
     """One line per method."""
     headings = _headings(methods.values())
     headings = [h for h in headings if h not in ("personal F1", "personal loss")]  # these are in the folder
-    table = _table("method", headings)
-    for label, numbers in methods.items():
-        table.add_row(label, *(_number(h, numbers[h]) if h in numbers else _ABSENT for h in headings))
-    return table
+    rows = [
+        [label, *(_number(h, numbers[h]) if h in numbers else _ABSENT for h in headings)]
+        for label, numbers in methods.items()
+    ]
+    return _table(headings, rows, width)
 
 
-def compared(lines: Sequence[Line]) -> Table:
+def compared(lines: Sequence[Line], width: int) -> Table:
     """One line per group of runs that differ in the seed alone."""
     columns = [line.over_seeds() for line in lines]
-    headings = [heading for heading in _headings(columns) if not heading.startswith("others on")]
-    table = _table("method", [*headings, "seeds"], "mean ± sample standard deviation over seeds")
-    for line, column in zip(lines, columns, strict=True):
-        cells = [_spread(h, *column[h]) if h in column else _ABSENT for h in headings]
-        table.add_row(escape(line.name), *cells, str(len(line.runs)))
-    return table
+    headings = [heading for heading in _headings(columns) if not heading.startswith("others")]
+    rows = [
+        [
+            line.name,
+            *(_spread(h, *found[h]) if h in found else _ABSENT for h in headings),
+            str(len(line.runs)),
+        ]
+        for line, found in zip(lines, columns, strict=True)
+    ]
+    return _table([*headings, "seeds"], rows, width, "mean ± sample standard deviation over seeds")
 
 
 def onboarded(found: Onboarded) -> Table:
@@ -82,21 +88,41 @@ def _headings(rows: Iterable[Mapping[str, object]]) -> list[str]:
     return list(dict.fromkeys(heading for row in longest for heading in row))
 
 
-def _table(first: str, headings: Sequence[str], note: str = "") -> Table:
+def _table(headings: Sequence[str], rows: Iterable[Sequence[str]], width: int, note: str = "") -> Table:
+    """A line per method; where that would break numbers, a line per heading."""
+    grid = [["method", *headings], *map(list, rows)]
+    turned = [list(column) for column in zip(*grid, strict=True)]
+    if _width(grid) > max(width, _width(turned)):
+        grid = turned
     legend = "; ".join([*_explained(headings), *([note] if note else [])])
     table = Table(box=SIMPLE_HEAD, show_edge=False, caption=legend or None, caption_justify="left")
-    table.add_column(first, overflow="fold")
-    for heading in headings:
-        table.add_column(heading, justify="right", overflow="fold")
+    table.add_column(grid[0][0], overflow="fold")
+    whole = sum(_BETWEEN + max(map(len, column)) for column in zip(*grid, strict=True))
+    for column in list(zip(*grid, strict=True))[1:]:
+        most = None if whole <= width else _least(column)
+        table.add_column(escape(column[0]), justify="right", overflow="fold", max_width=most)
+    for row in grid[1:]:
+        table.add_row(*map(escape, row))
     return table
+
+
+def _width(grid: Sequence[Sequence[str]]) -> int:
+    """The least that a table needs."""
+    return sum(_BETWEEN + _least(column) for column in zip(*grid, strict=True))
+
+
+def _least(column: Sequence[str]) -> int:
+    """Of a column: its heading may be broken between words, but neither words nor numbers."""
+    return max(map(len, [*column[0].split(), *column[1:]]))
 
 
 def _explained(headings: Sequence[str]) -> Iterator[str]:
     """What the columns mean that this table has."""
-    centers = next((h.partition(" ")[0] for h in headings if h.endswith(" on 1")), None)
+    ends = {" on 1": " on 1, 2, ...", " (mean)": " (mean, worst)"}
+    centers = next((h.removesuffix(e) + ends[e] for h in headings for e in ends if h.endswith(e)), None)
     if centers:
-        yield f"{centers} on 1, 2, ...: of each distribution's own center, on points of that distribution"
-    if "others on 1" in headings:
+        yield f"{centers}: of each distribution's own center, on points of that distribution"
+    if any(h.startswith("others") for h in headings):
         yield "others: the best of the other centers there"
     if any(h.startswith("personal") for h in headings):
         yield "personal: mean over clients on their held-out points"

@@ -4,7 +4,9 @@ experiment.toml      what is run, with every setting spelled out
 rounds.jsonl         one line of totals per round
 clients/             per round: per-client numbers as columns, and a projection of the rows received
 checkpoint.safetensors   all that the rounds to come depend on; checkpoint.previous.safetensors is the one before
-result.safetensors   centers, importance, personal models and how well the centers fit, when the run is finished
+result.safetensors   centers, importance, personal models, and what is known of each client, when the run is finished
+importance.csv       how much of each cluster every client has
+clients.csv          one line per client: its cluster, how sure that is, its points and its scores
 summary.json         the numbers of the final table
 """
 
@@ -14,6 +16,7 @@ import hashlib
 import json
 import logging
 import os
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -30,6 +33,8 @@ log = logging.getLogger("coterie")
 
 CHECKPOINTS = ("checkpoint.safetensors", "checkpoint.previous.safetensors")  # the newest, and the one before
 NEXT = "checkpoint.next.safetensors"  # while it is written
+IMPORTANCE, CLIENTS = TABLES = ("importance.csv", "clients.csv")
+MODELS = ("centers", "personal.rows", "personal.weights")  # of a result: most of its bytes
 
 
 class RunFolder:
@@ -88,6 +93,7 @@ class RunFolder:
     def _files(self) -> tuple[str, ...]:
         return (
             "summary.json",
+            *TABLES,
             "result.safetensors",
             *CHECKPOINTS,
             NEXT,
@@ -129,7 +135,7 @@ class RunFolder:
 
     def _kept_record(self, round: int) -> dict[str, Any] | None:
         try:
-            _, notes = read_tensors(self._columns(round))
+            _, notes = read_tensors(self.columns_of(round))
         except CoterieError:
             return None
         return _record(notes.get("record", "").encode())
@@ -146,16 +152,16 @@ class RunFolder:
         write_whole(self.folder / "rounds.jsonl", content.encode())
         return records
 
-    def _columns(self, round: int) -> Path:
-        return self.folder / "clients" / f"{round:06d}.safetensors"
-
     def write_columns(self, round: int, columns: dict[str, Tensor], record: dict[str, Any]) -> None:
         """Per-client numbers of a round, and its record once more; not synced, for they can be had by resuming."""
         lasting = {name: value for name, value in record.items() if not name.startswith("seconds")}
-        write_tensors(self._columns(round), columns, {"record": json.dumps(lasting)}, sync=False)
+        write_tensors(self.columns_of(round), columns, {"record": json.dumps(lasting)}, sync=False)
+
+    def columns_of(self, round: int) -> Path:
+        return self.folder / "clients" / f"{round:06d}.safetensors"
 
     def columns(self, round: int) -> dict[str, Tensor]:
-        tensors, _ = read_tensors(self._columns(round))
+        tensors, _ = read_tensors(self.columns_of(round))
         return tensors
 
     # tensors
@@ -205,12 +211,22 @@ class RunFolder:
                 "that data, or start over in another folder"
             )
 
-    def write_result(self, tensors: dict[str, Tensor], ids: tuple[str, ...], summary: dict[str, Any]) -> None:
+    def write_result(
+        self,
+        tensors: dict[str, Tensor],
+        ids: tuple[str, ...],
+        tables: Mapping[str, bytes],
+        summary: dict[str, Any],
+    ) -> None:
+        """The summary comes last: with it the run is finished."""
         write_tensors(self.folder / "result.safetensors", tensors, {"ids": json.dumps(ids)})
+        for name, content in tables.items():
+            write_whole(self.folder / name, content)
         write_json(self.folder / "summary.json", summary)
 
-    def result(self) -> tuple[dict[str, Tensor], tuple[str, ...]]:
-        tensors, notes = read_tensors(self.folder / "result.safetensors")
+    def result(self, without: Sequence[str] = ()) -> tuple[dict[str, Tensor], tuple[str, ...]]:
+        """Its tensors, all or without some, and the ids of the clients."""
+        tensors, notes = read_tensors(self.folder / "result.safetensors", without)
         return tensors, tuple(json.loads(notes["ids"]))
 
     def summary(self) -> dict[str, Any]:

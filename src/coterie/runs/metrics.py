@@ -48,6 +48,27 @@ def cosine_between(centers: Tensor) -> float:
     return float((unit.sum(0).square().sum() - unit.square().sum()) / pairs) if pairs else float("nan")
 
 
+# clusters by importance (client, cluster)
+
+
+def cluster_of(importance: Tensor) -> Tensor:
+    """(client,) the cluster of the largest importance, −1 where a client did not say.
+
+    Where every client has as much of one cluster as of any other (FedAvg+), there are none: −1 for all.
+    """
+    known = ~importance.isnan().any(1)
+    says = importance[known]
+    if says.shape[1] > 1 and bool((says == says[:, :1]).all()):
+        known = torch.zeros_like(known)
+    return torch.where(known, importance.nan_to_num().argmax(1), -1)
+
+
+def cluster_sizes(importance: Tensor) -> list[int]:
+    """How many clients each cluster has."""
+    cluster = cluster_of(importance)
+    return torch.bincount(cluster[cluster >= 0], minlength=importance.shape[1]).tolist()
+
+
 # clients in clusters: rows (client, parameter), label (client,), weight λ (client,), all or those of this process
 
 

@@ -119,6 +119,9 @@ class Monitor:
         found.update({name: value for name, value in known.items() if value is not None})
         if result.scores is not None:
             found.update(_spreads(result.scores))
+        sizes = metrics.cluster_sizes(result.importance)
+        if len(sizes) > 1 and any(sizes):
+            found.update({f"cluster_size_{s}": size for s, size in enumerate(sizes)})
         return written(found), columns
 
     def _of_hard_clusters(self, sent: Messages, result: Snapshot) -> tuple[Record, Columns]:
@@ -153,12 +156,29 @@ class Monitor:
     def _weights(self) -> Tensor | None:
         """(client,) λ, as the algorithm weighs clients; None where sizes are not to be asked for."""
         if self._sizes is None:
-            state = self.coordinator.state.for_everyone()
-            found = self.ask("size", state.offer())
-            everybody = found is not None and len(found) == state.n_clients
+            found = self._ask_sizes()
+            everybody = found is not None and len(found) == len(self.coordinator)
             self._sizes = found.size if found is not None and everybody else None  # asked again, if not
         equal = getattr(self.coordinator.stage.algorithm, "weights", "size") == "equal"
         return torch.ones_like(self._sizes) if equal and self._sizes is not None else self._sizes
+
+    def _ask_sizes(self) -> Messages | None:
+        return self.ask("size", self.coordinator.state.for_everyone().offer())
+
+    def sizes(self) -> Tensor | None:
+        """(client,) how many points each trains on, nan where one does not answer.
+
+        None where sizes are not to be asked for, or privacy withholds them.
+        """
+        every = (stage.privacy for stage in self.coordinator.stages)
+        if any(privacy is not None and privacy.withholds_sizes for privacy in every):
+            return None
+        if self._sizes is not None:
+            return self._sizes.double()
+        found = self._ask_sizes()
+        if found is None or not len(found):
+            return None
+        return Messages(found.clients, {"size": found.size.double()}).scattered("size", len(self.coordinator))
 
     def _clustered(self, sent: Messages) -> tuple[Tensor, Tensor] | None:
         """Rows sent that are here (row, parameter), and the cluster that each was trained for (row,)."""

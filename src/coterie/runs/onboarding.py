@@ -106,16 +106,22 @@ class Onboarded:
         write_json(folder / "onboarded.json", {name: getattr(self, name) for name in kept})
 
 
-def own_fit(coordinator: Coordinator, ask: Ask, centers: Tensor) -> Tensor | None:
+def own_fit(coordinator: Coordinator, ask: Ask, centers: Tensor) -> dict[str, Tensor]:
     """(client,) each client's loss, on its held-out points if it has any: a new client's were not trained on.
 
-    Of the centers (cluster, width) that a new client would be offered. None where there are none to offer.
+    Of the centers (cluster, width) that a new client would be offered; with the margin, where there are several.
+    Nothing where there are no centers to offer.
     """
     if not coordinator.has_centers:
-        return None
+        return {}
     state = coordinator.state.for_everyone()
     found = ask("fit", state.offer(centers=centers[None]))
-    return found.scattered("loss", len(coordinator)) if found is not None and len(found) else None
+    if found is None:
+        return {}
+    names = {"loss": "fit", "margin": "margin"}
+    return {
+        names[field]: found.scattered(field, len(coordinator)) for field in names if field in found.fields
+    }
 
 
 def onboard(

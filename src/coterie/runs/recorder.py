@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Literal
 
 from torch import Tensor
@@ -20,6 +21,7 @@ from coterie.protocol.coordinator import Coordinator
 from coterie.protocol.message import Messages
 from coterie.protocol.personal import is_shared
 from coterie.protocol.result import Result, Snapshot
+from coterie.runs import client_table
 from coterie.runs.folder import RunFolder
 from coterie.runs.monitor import Monitor, last
 from coterie.runs.onboarding import Recipe, own_fit
@@ -205,12 +207,14 @@ class Recorder:
         coordinator, store = self.coordinator, self.store
         result = self._finished() if self._last is None else self._last
         coordinator.count_final_offer()
-        result = replace(result, fit=own_fit(coordinator, self.monitor.ask, result.centers))
+        fit = own_fit(coordinator, self.monitor.ask, result.centers)
+        result = replace(result, fit=fit.get("fit"), margin=fit.get("margin"), sizes=self.monitor.sizes())
         summary = summarise(coordinator, self.about, result)
         summary["metrics"] = last(self.records, coordinator.progress.stage)
         if self.monitor.refused:
             summary["not_asked"] = self.monitor.refused
-        self._write(lambda store: store.write_result(_tensors(result), coordinator.ids, summary))
+        tables = partial(client_table.files, coordinator.ids, result, summary["clusters"])
+        self._write(lambda store: store.write_result(_tensors(result), coordinator.ids, tables(), summary))
         recipe = Recipe.of(coordinator)
         return Run(
             coordinator.model.rows,
@@ -233,7 +237,11 @@ def _tensors(result: Result) -> dict[str, Tensor]:
         "personal.rows": rows[:1] if is_shared(rows) else rows,
         "personal.weights": result.personal.weights,
     }
-    return tensors if result.fit is None else {**tensors, "fit": result.fit}
+    known = {"fit": result.fit, "margin": result.margin, "size": result.sizes}
+    known.update(
+        {f"personal.{n}": each for n, each in (result.scores.named() if result.scores else {}).items()}
+    )
+    return {**tensors, **{name: each for name, each in known.items() if each is not None}}
 
 
 def _note(record: Record, columns: dict[str, Tensor], read: tuple[Record, dict[str, Tensor]]) -> None:

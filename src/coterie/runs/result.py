@@ -14,6 +14,7 @@ from coterie.engine.rows import Rows
 from coterie.errors import CoterieError
 from coterie.protocol.result import Result
 from coterie.runs import onboarding
+from coterie.runs.client_table import client_lines, frame
 from coterie.runs.models import PersonalModels, pixels_of
 from coterie.runs.onboarding import Onboarded, Recipe
 
@@ -58,6 +59,12 @@ class Run:
         import pandas
 
         return pandas.DataFrame(self._result.importance.cpu().numpy(), index=list(self.ids))
+
+    @property
+    def clients(self) -> pandas.DataFrame:
+        """One line per client: its cluster, how sure that is, how many points it has, and its scores."""
+        clusters = self.summary.get("clusters", len(self._result.centers))
+        return frame(client_lines(self.ids, self._result, clusters))
 
     def onboard(self, x: Any, y: Any, id: str = "newcomer") -> Onboarded:
         """Take in a client that was not there: its importance, its own model, and how sure that is.

@@ -83,6 +83,7 @@ def summarise(coordinator: Coordinator, about: Description, result: Snapshot) ->
         "rounds": coordinator.progress.played,
         "context": asdict(coordinator.state.context),
         "clients": len(coordinator),
+        "clusters": len(result.centers) if coordinator.has_centers else 0,
         "topology": stage.topology.describe(coordinator.ids, coordinator.seed),
         "traffic": traffic.named(),
         "megabytes": traffic.total() / 1e6,

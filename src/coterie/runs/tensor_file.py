@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -61,12 +61,13 @@ def _pieces(tensors: Iterator[Tensor]) -> Iterator[memoryview]:
             yield flat[some].contiguous().cpu().reshape(-1).view(torch.uint8).numpy().data
 
 
-def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """The tensors and the notes; a file that is not as it was written is refused."""
+def read_tensors(path: Path, without: Sequence[str] = ()) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """The tensors, all or without some, and the notes; a file that is not as it was written is refused."""
     try:
         with safe_open(path, framework="pt") as file:
             notes = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            names = [name for name in file.keys() if name not in without]  # noqa: SIM118
+            tensors = {name: file.get_tensor(name) for name in names}
         if CHECKSUM in notes:  # runs of older versions have none
             with path.open("rb") as opened:
                 _check(path, opened, notes.pop(CHECKSUM))
