@@ -76,7 +76,7 @@ CASES = [
         ("training.nesterov is true but momentum is 0", "momentum above 0"),
     ),
     Case("fraction", {"participation.fraction": 1.5}, ("participation.fraction is 1.5", "at most 1")),
-    Case("absent", {"participation.absent": -0.1}, ("participation.absent is -0.1", "between 0 and 1")),
+    Case("absent", {"participation.absent": -0.1}, ("participation.absent is -0.1", "from 0 to below 1")),
     Case("no clients", {"data.clients": 0}, ("data.clients is 0", "from 1")),
     Case("negative points", {"data.test_points": -1}, ("data.test_points is -1", "from 0")),
     Case("mixture", {"data.mixture": "10:80"}, ("data.mixture is '10:80'", "add up to 100")),

@@ -181,7 +181,9 @@ def test_a_loaded_run_has_the_same_lines(algorithm: Algorithm, tmp_path: Path) -
 
 
 def test_a_diverged_client_is_not_an_unknown_one(tmp_path: Path) -> None:
-    one_step = coterie.Training(learning_rate=1e25, epochs=1, batch_size=None)  # to a model that is just finite
+    one_step = coterie.Training(
+        learning_rate=1e25, epochs=1, batch_size=None
+    )  # to a model that is just finite
     run = coterie.run(affine, small(), Local(), rounds=1, training=one_step, out=tmp_path / "run")
     assert run.clients.loss.tolist() == [float("inf")] * 8
     assert read(tmp_path / "run" / "clients.csv")[0]["loss"] == "inf"

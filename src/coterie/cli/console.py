@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import sys
+
 from rich.console import Console
 
 from coterie.backends.torchrun import is_first
@@ -9,9 +12,18 @@ from coterie.backends.torchrun import is_first
 WIDE = 200  # columns, where there is no terminal to fit into
 
 
+class Terminal(Console):
+    """Goes on in silence when nobody reads any more, as in `coterie run ... | head -1`."""
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+        with open(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), sys.stdout.fileno())
+
+
 def open_console(wide: int = WIDE) -> Console:
-    console = Console(quiet=not is_first())
-    return console if console.is_terminal else Console(width=wide, quiet=not is_first())
+    console = Terminal(quiet=not is_first())
+    return console if console.is_terminal else Terminal(width=wide, quiet=not is_first())
 
 
 def say(console: Console, sentence: str) -> None:

@@ -71,7 +71,7 @@ class _File(MethodTable):
     checkpoint_every: Annotated[int, Field(ge=1)] = 10
     dtype: Literal["float32", "float64"] = "float32"
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    threads: Annotated[int, Field(ge=1)] | None = (
+    threads: Annotated[int, Field(ge=1, le=1024)] | None = (
         None  # of the CPU; for small models 1 is fastest; none: as torch decides
     )
     compile: Literal["auto"] | bool = "auto"  # training steps: "auto" where the work ahead pays for it

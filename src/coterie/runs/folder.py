@@ -222,6 +222,7 @@ class RunFolder:
         write_tensors(self.folder / "result.safetensors", tensors, {"ids": json.dumps(ids)})
         for name, content in tables.items():
             write_whole(self.folder / name, content)
+        (self.folder / CHECKPOINTS[1]).unlink(missing_ok=True)
         write_json(self.folder / "summary.json", summary)
 
     def result(self, without: Sequence[str] = ()) -> tuple[dict[str, Tensor], tuple[str, ...]]:
