@@ -44,7 +44,11 @@ def own_model(name: str, folder: Path | None) -> Callable[..., nn.Module]:
         for part in attribute.split("."):
             found = getattr(found, part)
     except (ImportError, AttributeError, SyntaxError) as problem:
-        raise SettingError("name", f"is {name!r}, which cannot be imported ({problem})") from problem
+        raise SettingError(
+            "name",
+            f"is {name!r}, which cannot be imported ({problem}); allowed is a built-in model such as 'mlp', or "
+            "'module:Net' beside the experiment or in an installed package",
+        ) from problem
     if not _builds(found):
         raise SettingError(
             "name",
