@@ -113,6 +113,14 @@ def devices(seed: int = 0, n: int = 20) -> tuple[list[Any], list[Any]]:
     return [CENTERS[t] + chance.normal(size=(len(t), 5)) for t in truth], truth
 
 
+def apart_by(sigmas: float, seed: int = 0, n: int = 40) -> tuple[list[Any], list[Any]]:
+    """The same with the nearest centers so many standard deviations apart."""
+    chance = np.random.default_rng(seed)
+    truth = [np.repeat([z % 3 * 2, z % 3 * 2 + 1], n) for z in range(9)]
+    centers = CENTERS / 20 * sigmas  # the last one, at 0, is so far from each other
+    return [centers[t] + chance.normal(size=(len(t), 5)) for t in truth], truth
+
+
 # files of data sets
 
 

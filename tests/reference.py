@@ -53,8 +53,9 @@ def train(
     weight = torch.ones(len(client.x), dtype=start.dtype) if client.weight is None else client.weight
     scale = weight / weight[there].mean()
     batch = training.batch_size or len(there)
+    least = max(client.at_least, training.min_batch if len(there) >= batch else 1)
     epoch = step = 0
-    per_epoch = sum(len(part) >= client.at_least for part in there.split(batch))
+    per_epoch = sum(len(part) >= least for part in there.split(batch))
     steps = training.steps if training.steps is not None else training.epochs * per_epoch
     while step < steps:
         order = there
@@ -63,7 +64,7 @@ def train(
         for part in order.split(batch):
             if step == steps:
                 break
-            if len(part) < client.at_least:
+            if len(part) < least:
                 continue
             solver.zero_grad()
             losses = model.loss(module(client.x[part]), client.y[part])

@@ -36,6 +36,15 @@ def clients(n: int = 8) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     return {f"hospital-{i}": one(i) for i in range(n)}
 
 
+def test_one_number_per_point_needs_no_axis_of_its_own() -> None:
+    x = torch.linspace(-1, 1, 20)
+    run = coterie.run(
+        lambda: nn.Linear(1, 1), [(x, 2 * x + 0.5)], coterie.FedAvg(), rounds=1, training=TRAINING
+    )
+    for model in (run.centers[0], run.personal["0"]):
+        assert torch.equal(model.predict(x), model.module(x[:, None]).detach())
+
+
 @pytest.mark.parametrize("model", [Net, Net(), lambda: Net()], ids=["class", "module", "function"])
 def test_own_model_and_data(model) -> None:
     run = coterie.run(
@@ -205,7 +214,7 @@ def test_a_module_keeps_its_frozen_layers_and_is_not_changed() -> None:
     module.layers[0].requires_grad_(False)
     before = {name: value.clone() for name, value in module.state_dict().items()}
     run = coterie.run(module, clients(), coterie.FedAvg(), rounds=2, training=TRAINING)
-    assert torch.equal(run.centers[0].layers[0].weight, before["layers.0.weight"])
+    assert torch.equal(run.centers[0].module.layers[0].weight, before["layers.0.weight"])
     assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
 
 

@@ -149,7 +149,7 @@ def test_pixels_are_normalised_in_each_cluster_as_in_the_whole() -> None:
         alone = replace(data, ids=(name,), train=data.train.take(torch.tensor([r])))
         pairs = zip(found.runs[at].centers, coterie.run(net, alone, FedAvg(), rounds=2).centers, strict=True)
         for one, other in pairs:
-            assert torch.equal(one[1].weight, other[1].weight)
+            assert torch.equal(one.module[1].weight, other.module[1].weight)
 
 
 def test_a_cluster_without_test_points_has_no_test() -> None:

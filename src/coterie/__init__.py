@@ -30,6 +30,7 @@ if TYPE_CHECKING:  # the names that users need; a file is imported when a name o
     from coterie.protocol.topology import Graph as Graph
     from coterie.protocol.topology import Server as Server
     from coterie.runs.models import PersonalModel as PersonalModel
+    from coterie.runs.models import TrainedModel as TrainedModel
     from coterie.runs.onboarding import Onboarded as Onboarded
     from coterie.runs.result import Run as Run
 else:

@@ -20,6 +20,7 @@ from coterie.engine.rows import Build, Rows, factory
 from coterie.engine.training import Training
 from coterie.errors import CoterieError, require
 from coterie.protocol.algorithm import Algorithm
+from coterie.protocol.fit import Fit
 from coterie.protocol.message import RoundContext
 from coterie.protocol.participation import Participation
 from coterie.protocol.personal import Personal
@@ -73,11 +74,14 @@ def load(
     own = tensors["personal.rows"].expand(len(ids), -1, -1)  # one model for all is kept once
     personal = Personal(own, tensors["personal.weights"])
     kept = Kept.of(store, tensors, summary)
+    parts = [
+        tensors[name] for name in ("fit.losses", "fit.points") if name in tensors
+    ]  # older runs have none
     result = Result(
         tensors["centers"],
         kept.importance,
         personal,
-        tensors.get("fit"),
+        Fit(*parts) if parts else None,
         kept.margin,
         kept.sizes,
         scores=kept.scores,
@@ -91,6 +95,11 @@ def load(
     def recipe() -> Recipe:
         known = _stages_of_experiment(store) if stages is None else stages
         last, context = known[-1], RoundContext(**summary["context"])
+        if loss is None and summary.get("own_loss"):
+            raise CoterieError(
+                f"the run in {folder} was made with a loss of its own; to take in a client, give it too: "
+                "coterie.load(folder, model, algorithm=..., training=..., loss=...)"
+            )
         measure = loss or LOSSES[summary["task"]]
         cpu, dtype = torch.device("cpu"), tensors["centers"].dtype
         return Recipe(build, measure, cpu, dtype, last.algorithm, last.training, context)

@@ -40,10 +40,15 @@ def write_whole(path: Path, content: bytes) -> None:
         file.write(content)
 
 
+def part_of(path: Path) -> Path:
+    """What a file is called until all of it is written."""
+    return path.with_name(path.name + ".part")
+
+
 @contextmanager
 def whole(path: Path, sync: bool = True) -> Iterator[BinaryIO]:
     """A file that is there when all of it is written: a temporary one, synced if asked, then renamed."""
-    temporary = path.with_name(path.name + ".part")
+    temporary = part_of(path)
     with saying(f"write {path}"):
         try:
             temporary.unlink(missing_ok=True)  # what a kill left; a link is removed, not written through

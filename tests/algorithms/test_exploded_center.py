@@ -44,7 +44,10 @@ def test_an_exploded_center_is_nobodys_choice(name: str, place: str) -> None:
     others = run.state.centers[:, [0, 2]]
     assert not torch.equal(others, before[:, [0, 2]])  # the others are trained
     assert float(others.abs().max()) < 1e3
-    assert bool(torch.isfinite(run.finish().personal.rows).all())
+    finished = run.finish()
+    assert bool(torch.isfinite(finished.personal.rows).all())
+    assert finished.scores is not None
+    assert bool(finished.scores.loss.isfinite().all())
 
 
 @pytest.mark.parametrize(("name", "place"), SOFT_AND_CHOSEN)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from sklearn.metrics import adjusted_rand_score
 
 from coterie.cli.main import main
-from tests.builders import devices
+from tests.builders import apart_by, devices
 
 
 @pytest.fixture
@@ -19,7 +20,9 @@ def folder(tmp_path: Path) -> Path:
     points, _ = devices()
     names = list("abcde")
     (tmp_path / "in").mkdir()
-    np.savez(tmp_path / "in" / "one.npz", x=points[0], y=np.zeros(40))
+    np.savez(
+        tmp_path / "in" / "one.npz", x=points[0][:, ::-1], y=np.zeros(40)
+    )  # in the order of the first table
     table = pd.DataFrame(points[1], columns=names).assign(who="somebody")
     table[["who", *names]].to_csv(tmp_path / "in" / "two.csv", index=False)
     pd.DataFrame(points[2], columns=names)[names[::-1]].to_parquet(tmp_path / "in" / "three.parquet")
@@ -53,6 +56,32 @@ def test_the_command(folder: Path, asked: tuple[object, ...], capsys: pytest.Cap
     expected = found.device.map(truth) + found.row // 20
     assert adjusted_rand_score(expected, found.label) == 1
     assert list(found.groupby("device").size()) == [40, 40, 40]
+
+
+def test_clusters_that_overlap_are_warned_of_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "in").mkdir()
+    for z, points in enumerate(apart_by(3.0)[0]):
+        np.savez(tmp_path / "in" / f"{z}.npz", x=points)
+    asked = ("--clusters", 6, "--local-clusters", 2, "--out", tmp_path / "labels.csv")
+    assert _cluster(tmp_path / "in", *asked) == 0
+    said = capsys.readouterr()
+    (line,) = said.err.splitlines()
+    assert re.search(r"the nearest two of the 6 clusters found are [23]\.\d standard deviations apart", line)
+    assert re.search(r"[23]\.\d\d? σ", said.out)
+
+
+def test_the_command_takes_ten_initialisations(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    x = np.random.default_rng(0).normal(size=(60, 3))  # nothing to find, so that the initialisation matters
+    np.savez(tmp_path / "in" / "one.npz", x=x)
+    files = [tmp_path / f"{n}.csv" for n in range(3)]
+    for out, more in zip(files, [(), ("--n-init", 10), ("--n-init", 1)], strict=True):
+        assert _cluster(tmp_path / "in", "--clusters", 6, "--seed", 1, *more, "--out", out) == 0
+    default, ten, one = (file.read_text() for file in files)
+    assert default == ten
+    assert default != one
 
 
 def test_the_command_writes_csv_and_the_same_again(folder: Path) -> None:

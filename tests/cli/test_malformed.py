@@ -64,6 +64,12 @@ CASES = [
     ),
     Case("rate 0", {"training.learning_rate": 0}, ("training.learning_rate is 0", "above 0")),
     Case("batch 0", {"training.batch_size": 0}, ("training.batch_size is 0", "1 or more")),
+    Case("least batch 0", {"training.min_batch": 0}, ("training.min_batch is 0", "from 1")),
+    Case(
+        "least batch above the batch",
+        {"training.min_batch": 9, "training.batch_size": 8},
+        ("training.min_batch is 9", "from 1 to batch_size, which is 8"),
+    ),
     Case("momentum 1", {"training.momentum": 1}, ("training.momentum is 1", "below 1")),
     Case(
         "two lengths",
@@ -173,7 +179,10 @@ CASES = [
         "key of an own model",
         {"model": {"name": "mine_for_a_test:make", "widht": 3}},
         ("model.widht", "nearest is 'width'"),
-        {"mine_for_a_test.py": "import torch\ndef make(width=3):\n    return torch.nn.Linear(width, 1)\n"},
+        {
+            "mine_for_a_test.py": "from torch.nn import Linear\n"
+            "def make(width=3) -> Linear:\n    return Linear(width, 1)\n"
+        },
     ),
     Case(
         "optimizer", {"training.optimizer": "sdg"}, ("training.optimizer is 'sdg'", "'sgd', 'adam', 'adamw'")
@@ -305,7 +314,7 @@ CASES = [
         ("model: the model does not accept this data", "target"),
         {
             "own/a.csv": "x,y\n1,7\n2,0\n3,1\n4,2\n5,3\n",
-            "narrow_for_a_test.py": "import torch\ndef make():\n    return torch.nn.Linear(1, 3)\n",
+            "narrow_for_a_test.py": "import torch\ndef make() -> torch.nn.Module:\n    return torch.nn.Linear(1, 3)\n",
         },
     ),
     Case(

@@ -111,9 +111,10 @@ def test_ids_are_not_taken_for_markup(run: Path, capsys: pytest.CaptureFixture[s
 def test_the_verdict_is_shown_where_there_is_one(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = run / "IFCA" / "summary.json"
     assert "As well as one could wish." not in printed(capsys, "show", str(run))
-    verdict = {"sentences": ["As well as one could wish.", "Or [better]."], "good": True}
+    sentences = ["As well as one could wish.", "Or [better]."]
+    verdict = {"sentences": sentences, "good": True, "findings": [], "numbers": {}}
     path.write_text(json.dumps({**json.loads(path.read_text()), "verdict": verdict}))
-    assert "\nAs well as one could wish.\nOr [better].\n" in printed(capsys, "show", str(run))
+    assert "\nIFCA, good: As well as one could wish. Or [better].\n" in printed(capsys, "show", str(run))
 
 
 def test_as_json(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

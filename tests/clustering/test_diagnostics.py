@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from coterie import CoterieError, KFed
-from coterie.clustering.diagnostics import active_pairs, cost, counted, points_short, separation
+from coterie.clustering.diagnostics import active_pairs, cost, counted, gaps, points_short, separation
 from tests.builders import column, devices
 
 
@@ -31,6 +31,17 @@ def test_separation_by_hand() -> None:
     assert np.isnan(found.separations[2]).all()
     assert np.isnan(found.separations.diagonal()).all()
     assert np.argwhere(np.triu(found.active)).tolist() == [[0, 1]]
+
+
+def test_gaps_by_hand() -> None:
+    """Along the line to the nearest mean 0, 2 | 10, 14 | 60, 60 have variances 1, 4 and 0; across it nothing counts."""
+    points = np.array([[0, 5], [2, -5], [10, 1], [14, -1], [60, 0], [60, 0]], float)
+    across = 10 * points[:, 1]
+    found = gaps(np.column_stack([points[:, 0], across]), [7, 7, 3, 3, 9, 9])
+    assert found == pytest.approx([11 / 2.5**0.5, 11 / 2.5**0.5, 48 / 2**0.5])
+    assert gaps(column(1, 1, 5, 5), [0, 0, 1, 1]).tolist() == [np.inf, np.inf]
+    assert len(gaps(column(1, 2), [0, 0])) == 0
+    assert KFed(1, random_state=0).fit(points).gap_ == np.inf
 
 
 def test_the_cost_and_its_ratio() -> None:

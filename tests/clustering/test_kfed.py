@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.spatial.distance import pdist
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.metrics import adjusted_rand_score
@@ -16,7 +17,7 @@ from sklearn.utils.estimator_checks import check_estimator
 from coterie import CoterieError, KFed
 from coterie.clustering.kfed import combine, local_clusters
 from coterie.clustering.local import nearest
-from tests.builders import CENTERS, column, devices
+from tests.builders import CENTERS, apart_by, column, devices
 
 CANNOT_APPLY = {
     "check_array_api_input": "distances are computed by numpy and BLAS; no other arrays are taken, nor claimed to be"
@@ -187,6 +188,39 @@ def test_far_from_the_origin_nothing_is_lost() -> None:
     )  # one of two directions is the offset
     x = column(1e8, 1e8 + 1, 1e8 + 10, 1e8 + 11)
     assert local_clusters(x, 2, random_state=0).sizes.tolist() == [2, 2]
+
+
+@pytest.mark.parametrize("separation", [3.0, 6.0, 20.0])
+def test_clusters_that_overlap_are_warned_of_and_others_never(separation: float) -> None:
+    for seed in range(20):
+        points, _ = apart_by(separation, seed)
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            model = KFed(6, 2, random_state=seed).fit(points)
+        expected = ["the nearest two of the 6 clusters"] if separation < 4 else []
+        assert [str(one.message)[:33] for one in said] == expected
+        assert (model.gap_ < 4) == (separation < 4)
+
+
+def test_ten_initialisations_by_default_find_what_one_misses() -> None:
+    """Means 6σ apart in 100 dimensions, four of sixteen on a device, with 15 points each."""
+    found = {}
+    for n_init in (None, 1):
+        accuracies = []
+        for seed in range(6):
+            chance = np.random.default_rng(seed)
+            means = chance.normal(size=(16, 100))
+            means *= 6 / pdist(means).min()
+            truth = [np.repeat(np.arange(4) + 4 * (z % 4), 15) for z in range(20)]
+            points = [means[t] + chance.normal(size=(len(t), 100)) for t in truth]
+            settings = {} if n_init is None else {"n_init": n_init}
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                model = KFed(16, 4, random_state=seed, **settings).fit(points)
+            accuracies.append(adjusted_rand_score(np.concatenate(truth), model.labels_))
+        found[n_init] = np.mean(accuracies)
+    assert found[None] > 0.95
+    assert found[1] < 0.8
 
 
 # later devices

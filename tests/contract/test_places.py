@@ -42,10 +42,21 @@ def compare(one: Run, other: Run) -> None:
     close(one._result, other._result)
     assert one.summary["traffic"] == other.summary["traffic"]
     assert one.summary["personal"] == pytest.approx(other.summary["personal"], abs=1e-9)
+    compare_verdicts(one, other)
     assert_frame_equal(one.clients, other.clients, rtol=0, atol=1e-8)
     for mine, theirs in zip(one.records, other.records, strict=True):
         numbers = {n: v for n, v in mine.items() if isinstance(v, float) and not n.startswith("seconds")}
         assert numbers == pytest.approx({n: theirs[n] for n in numbers}, abs=1e-8)
+
+
+def compare_verdicts(one: Run, other: Run) -> None:
+    mine, theirs = one.summary.get("verdict"), other.summary.get("verdict")
+    if mine is None or theirs is None:
+        assert mine is theirs is None
+        return
+    assert (mine["good"], mine["findings"]) == (theirs["good"], theirs["findings"])
+    numbers = {name: value for name, value in mine["numbers"].items() if isinstance(value, float)}
+    assert numbers == pytest.approx({name: theirs["numbers"][name] for name in numbers}, abs=1e-6)
 
 
 @pytest.mark.parametrize(("name", "place"), CASES)

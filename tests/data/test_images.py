@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -161,21 +163,113 @@ def test_other_normalisation_is_other_data():
     assert len(set(prints)) == 3
 
 
-def test_a_finished_run_reads_pixels_as_it_did(tmp_path):
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[coterie.Run, Path]:
+    data, out = federation(normalise=NORMALISE), tmp_path_factory.mktemp("runs") / "run"
+    return coterie.run(net, data, ALGORITHMS["IFCA"](n_clusters=2), rounds=2, out=out), out
+
+
+def read_by_hand(x: Tensor) -> Tensor:
+    return Pixels(NORMALISE, CPU, torch.float32).read(x)
+
+
+def test_a_finished_run_reads_pixels_as_it_did(finished) -> None:
+    run, folder = finished
+    x = images(6)
+    again = coterie.load(folder, net)
+    for one in (run, again):
+        for model in (*one.centers, one.personal["a"]):
+            assert isinstance(model, nn.Module)
+            assert not model.training
+            expected = model.module(read_by_hand(x))
+            for same in (
+                x,
+                x.numpy(),
+                x.long(),
+                x / 255,
+                (x / 255).numpy(),
+            ):  # as uint8, or as a data loader has it
+                assert torch.equal(model(same), expected)
+                assert torch.equal(model.predict(same), expected.argmax(1))
+    assert torch.equal(again.centers[1](x), run.centers[1](x))
+    assert torch.equal(again.personal["a"](x), run.personal["a"](x))
+
+
+def test_a_center_is_what_evaluation_scored(finished) -> None:
+    """The client's own model is one of the centers, and its predictions on the held-out points have its accuracy."""
+    run, _ = finished
     data = federation(normalise=NORMALISE)
-    run = coterie.run(net, data, ALGORITHMS["IFCA"](n_clusters=2), rounds=2, out=tmp_path / "run")
-    x, y = data.train.x[:6], torch.arange(6) % 4
-    module = run.personal["a"].modules[0]
-    expected = module(Pixels(NORMALISE, CPU, torch.float32).read(x))
-    torch.testing.assert_close(run.personal["a"](x), expected)
-    again = coterie.load(tmp_path / "run", net, algorithm=ALGORITHMS["IFCA"](n_clusters=2))
-    assert torch.equal(again.personal["a"](x.numpy()), run.personal["a"](x))
-    taken = run.onboard(x.numpy(), y.numpy(), id="new")
-    read = Pixels(NORMALISE, CPU, torch.float32).read(x)
+    own = run.importance.to_numpy().argmax(1)
+    right = []
+    for i, name in enumerate(data.ids):
+        here = slice(int(data.test.offset[i]), int(data.test.offset[i + 1]))
+        x, y = data.test.x[data.test.at[here]], data.test.y[here]
+        assert torch.equal(run.centers[own[i]](x), run.personal[name](x))
+        right.append((run.centers[own[i]].predict(x) == y).float().mean())
+    assert float(torch.stack(right).mean()) == pytest.approx(run.summary["personal"]["accuracy"], abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("bad", "found"),
+    [
+        (lambda x: x.float(), "floats from 0 to 255"),
+        (lambda x: x / 255 - 0.5, "floats from -0.5 to 0.5"),
+        (lambda x: x.long() + 1, "whole numbers from 1 to 256"),
+        (lambda x: x * torch.nan, "floats from nan to nan"),
+    ],
+)
+def test_images_that_cannot_be_meant_as_pixels(finished, bad, found: str) -> None:
+    run, _ = finished
+    x, y = bad(images(200)), torch.arange(200) % 4
+    for model in (run.centers[0], run.personal["a"]):
+        with pytest.raises(
+            CoterieError, match=f"^x has other inputs .* uint8: {found}; allowed are .* by 255$"
+        ):
+            model(x)
+    if not x.isnan().any():
+        with pytest.raises(CoterieError, match=f"^client 'newcomer' has other inputs .*: {found};"):
+            run.onboard(x, y)
+
+
+def test_a_new_client_may_have_pixels_or_what_a_data_loader_makes_of_them(finished) -> None:
+    run, _ = finished
+    x, y = images(6), torch.arange(6) % 4
+    new = run.onboard(x.numpy(), y.numpy(), id="new")
     with torch.no_grad():
-        losses = [nn.functional.cross_entropy(center(read), y).item() for center in run.centers]
-    assert taken.losses == pytest.approx(losses, rel=1e-5)
-    with pytest.raises(
-        CoterieError, match="has other inputs than pixels; the run needs whole numbers from 0 to 255"
-    ):
-        run.onboard(x.numpy() / 255, y.numpy())
+        losses = [nn.functional.cross_entropy(center(x), y).item() for center in run.centers]
+    assert new.losses == pytest.approx(losses, rel=1e-5)
+    assert torch.equal(new.model(x), run.centers[np.argmin(losses)](x))
+    assert run.onboard(x / 255, y, id="new").losses == pytest.approx(new.losses, rel=1e-5)
+
+
+def test_the_models_of_a_run_are_modules_like_others(finished) -> None:
+    run, _ = finished
+    x = images(3)
+    for model in (run.centers[0], run.personal["a"]):
+        exported = net()
+        exported.load_state_dict(model.module.state_dict())
+        assert torch.equal(exported(read_by_hand(x)), model(x))
+        other = run.centers[1]
+        other.load_state_dict(model.state_dict())
+        assert torch.equal(other(x), model(x))
+        assert not model(x).requires_grad
+        model.requires_grad_()(x).sum().backward()  # to train it further
+        assert all(p.grad is not None for p in model.parameters())
+        wide = copy.deepcopy(model).double()
+        torch.testing.assert_close(wide(x), model(x).double())
+        assert "takes uint8 images, normalised by [[0.5, 0.4, 0.3], [0.2, 0.3, 0.4]]" in repr(model)
+
+
+def test_a_mixture_is_a_module_too() -> None:
+    data = federation(normalise=NORMALISE)
+    run = coterie.run(net, data, ALGORITHMS["FedEM"](n_clusters=2), rounds=2)
+    x, model = images(5), run.personal["b"]
+    parts = [part(read_by_hand(x)).softmax(1) for part in model.module.parts]
+    weights = run.importance.loc["b"].to_numpy()
+    expected = sum(w * p for w, p in zip(weights.tolist(), parts, strict=True))
+    torch.testing.assert_close(model(x).exp(), expected)
+    assert torch.equal(model.module(read_by_hand(x)), model(x))
+    assert len(model.state_dicts()) == 2
+    again = run.personal["a"]
+    again.load_state_dict(model.state_dict())
+    assert torch.equal(again(x), model(x))

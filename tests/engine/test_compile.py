@@ -165,10 +165,11 @@ def test_adam_with_norm_and_dropout() -> None:
     "training",
     [
         Training(batch_size=4, epochs=None, steps=7),
+        Training(batch_size=4, min_batch=3, epochs=2),
         Training(batch_size=None, epochs=3, momentum=0.9, nesterov=True, weight_decay=0.01),
         Training(optimizer="adamw", batch_size=4, epochs=2, weight_decay=0.1),
     ],
-    ids=["steps", "momentum, all points", "adamw"],
+    ids=["steps", "no small batches", "momentum, all points", "adamw"],
 )
 @pytest.mark.parametrize("build", [dense, with_norm_and_dropout])
 def test_every_optimizer(build: Build, training: Training) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -114,6 +115,8 @@ SETTINGS = {
     "adam": Training(optimizer="adam", learning_rate=0.01, weight_decay=0.1, batch_size=5, epochs=2),
     "adamw": Training(optimizer="adamw", learning_rate=0.01, weight_decay=0.1, batch_size=None, epochs=3),
     "steps, unshuffled": Training(learning_rate=0.05, batch_size=3, epochs=None, steps=7, shuffle=False),
+    "no small batches": Training(learning_rate=0.05, batch_size=5, min_batch=3, epochs=2),
+    "steps, whole batches": Training(learning_rate=0.05, batch_size=4, min_batch=4, epochs=None, steps=9),
 }
 
 
@@ -373,6 +376,16 @@ def test_batch_norm_leaves_out_a_last_batch_of_one_value() -> None:
     got = cohort.solve(start)
     torch.testing.assert_close(got[:2], sequential(cohort, start, at_least=2)[:2], rtol=0, atol=1e-10)
     assert torch.equal(got[2], start[2])
+
+
+def test_a_changed_least_batch_is_not_mistaken_for_the_one_before() -> None:
+    """Batches of the same points are drawn from what is remembered of them."""
+    cohort = federated("mlp", [7, 12], SGD)
+    start = starts(cohort)
+    first = cohort.solve(start)
+    whole = replace(cohort, training=replace(SGD, min_batch=5))
+    assert not torch.allclose(whole.solve(start), first)
+    torch.testing.assert_close(whole.solve(start), sequential(whole, start), rtol=0, atol=1e-10)
 
 
 class Twice(nn.Module):

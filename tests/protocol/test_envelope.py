@@ -19,6 +19,7 @@ from coterie import IFCA, FedAvg, FedSoft, FedSPD, Graph, Server, Stage, Stages,
 from coterie.backends.loopback import Loopback, loopback
 from coterie.data.federation import Federation
 from coterie.protocol.clients import Refused
+from coterie.protocol.coordinator import Coordinator
 from coterie.protocol.envelope import BadMessage, Header, opened, seal
 from coterie.protocol.message import Messages, RoundContext
 from coterie.protocol.remote import Parts, Responder
@@ -320,7 +321,7 @@ class Silent(Loopback):
 @pytest.mark.parametrize("refuses", [False, True])
 @pytest.mark.parametrize(
     "question",
-    ["size", "training_loss", "evaluate", "finish", "fit", "gradient", "center_loss", "separation"],
+    ["size", "training_loss", "evaluate", "finish", "fit", "judge", "gradient", "center_loss", "separation"],
 )
 def test_a_question_that_nobody_answers_ends_no_run(question: str, refuses: bool, tmp_path: Path) -> None:
     if question == "separation" and refuses:
@@ -334,9 +335,26 @@ def test_a_question_that_nobody_answers_ends_no_run(question: str, refuses: bool
     assert (tmp_path / "run" / "summary.json").exists()
     if refuses:
         assert ended.summary["not_asked"][question] == "models stay with the clients"
+    verdict = ended.verdict
+    assert verdict is not None
+    if question in ("judge", "finish"):
+        assert (verdict.good, verdict.findings) == (None, ("unknown",))
+        assert "is not known" in str(verdict)
 
 
 # a client's end
+
+
+def lose_begin(run: Coordinator) -> None:
+    """The question by which a stage begins never reaches client ID."""
+    carry = run.clients.carry  # type: ignore[attr-defined]
+
+    def losing(parcels: Mapping[str, Parts]) -> Mapping[str, bytes]:
+        if opened(next(iter(parcels.values()))[0])[0].question == "begin":
+            parcels = {id: parts for id, parts in parcels.items() if id != ID}
+        return carry(parcels)  # type: ignore[no-any-return]
+
+    run.clients.carry = losing  # type: ignore[attr-defined]
 
 
 def test_who_missed_the_beginning_of_a_stage_begins_with_the_first_question() -> None:
@@ -344,14 +362,7 @@ def test_who_missed_the_beginning_of_a_stage_begins_with_the_first_question() ->
     plan = Stage(FedAvg(), 1, TRAINING).then(Stage(FedAvg(), 1, replace(TRAINING, learning_rate=0.005)))
     whole = finish(loopback(linear, clients(), plan, seed=3))
     run = loopback(linear, clients(), plan, seed=3)
-    carry = run.clients.carry  # type: ignore[attr-defined]
-
-    def losing(parcels: Mapping[str, Parts]) -> Mapping[str, bytes]:
-        if opened(next(iter(parcels.values()))[0])[0].question == "begin":
-            parcels = {id: parts for id, parts in parcels.items() if id != ID}
-        return carry(parcels)  # type: ignore[no-any-return]
-
-    run.clients.carry = losing  # type: ignore[attr-defined]
+    lose_begin(run)
     torch.testing.assert_close(finish(run).state.centers, whole.state.centers, rtol=0, atol=0)
 
 
@@ -359,14 +370,7 @@ def test_a_peer_that_missed_the_centers_says_so(caplog: pytest.LogCaptureFixture
     plan = Stage(FedAvg(), 1, TRAINING).then(Stage(FedAvg(), 1, TRAINING, Graph("complete")))
     run = loopback(linear, clients(), plan, seed=3)
     run.step()
-    carry = run.clients.carry  # type: ignore[attr-defined]
-
-    def losing(parcels: Mapping[str, Parts]) -> Mapping[str, bytes]:
-        if opened(next(iter(parcels.values()))[0])[0].question == "begin":
-            parcels = {id: parts for id, parts in parcels.items() if id != ID}
-        return carry(parcels)  # type: ignore[no-any-return]
-
-    run.clients.carry = losing  # type: ignore[attr-defined]
+    lose_begin(run)
     assert CLIENT not in run.step().clients.tolist()
     assert "it says: 'it was not told the centers that this stage begins with'" in caplog.text
 

@@ -33,7 +33,7 @@ from coterie import (
 from coterie.cli.main import main
 from coterie.data import from_table, regressions
 from coterie.data.synthetic import coefficients
-from coterie.runs.onboarding import FAR
+from coterie.protocol.fit import RIVALS
 from tests.builders import TRAINING, linear
 
 SEED, SEPARATION = 1, 166.0
@@ -96,21 +96,30 @@ def test_one_of_a_third_distribution_fits_no_cluster(kind: type[Algorithm]) -> N
 
 
 def test_the_rule_by_hand() -> None:
-    """The limit is a multiple of the highest loss of a client, on its held-out points, point by point."""
+    """Points have the loss of their best center, and a rank among the held-out points of the clients that have it."""
     run, data = found(FedSPD), clients()
     assert data.test is not None
-    x, y = data.test.x[data.test.at], data.test.y
-    with torch.no_grad():
-        each = torch.cat([(center(x) - y).square() for center in run.centers], 1)
-    best = each.min(1).values.view(len(data), -1).mean(1)
-    new = run.onboard(*newcomer(0.5))
-    assert new.limit == pytest.approx(FAR * float(best.max()), rel=1e-4)
+    own, center = best_centers(run, data.test.x[data.test.at], data.test.y)
     x, y = newcomer(0.5)
+    losses, best = best_centers(run, x, y[:, None])
+    ranks = [
+        float((own[center == s] < loss).double().mean())
+        for loss, s in zip(losses, best.tolist(), strict=True)
+    ]
+    new = run.onboard(x, y)
+    assert new.worse == pytest.approx(np.mean(np.array(ranks) ** RIVALS), abs=0.01)
+    assert new.loss == pytest.approx(float(losses.mean()), rel=1e-4)
     with torch.no_grad():
         each = torch.cat([(center(x) - y[:, None]).square() for center in run.centers], 1)
     assert new.losses == pytest.approx(each.mean(0).tolist(), rel=1e-4)
-    assert new.loss == pytest.approx(float(each.min(1).values.mean()), rel=1e-4)
     assert new.margin == pytest.approx(float((each[:, 0] - each[:, 1]).abs().mean()), rel=1e-4)
+
+
+def best_centers(run: Run, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """(point,) the least loss of the centers, and whose it is."""
+    with torch.no_grad():
+        least = torch.cat([(center(x) - y).square() for center in run.centers], 1).min(1)
+    return least.values, least.indices
 
 
 def test_the_margin_of_a_hard_choice_is_that_of_the_means() -> None:
@@ -128,6 +137,17 @@ def test_a_client_of_the_run_gets_what_it_had(kind: type[Algorithm]) -> None:
         again = run.onboard(*points_of(clients(), client), id=run.ids[client])
         assert again.importance == pytest.approx(run.importance.iloc[client].tolist(), abs=0.02)
         assert again.fits
+
+
+def test_few_points_do_not_tell() -> None:
+    run = found(FedSPD)
+    for points, told in ((29, None), (30, True)):
+        new = run.onboard(*newcomer(0.5, points))
+        assert new.fits is told
+        assert ("too few points to tell" in new.verdict()) == (told is None)
+    x, y = far()
+    assert run.onboard(x[:29], y[:29]).fits is None
+    assert run.onboard(x[:30], y[:30]).fits is False
 
 
 def test_it_is_drawn_by_its_id() -> None:
@@ -214,9 +234,9 @@ def test_words_are_the_runs_own_labels() -> None:
     run = coterie.run(
         nn.Linear(3, 3), data, coterie.FedAvg(), rounds=30, training=Training(learning_rate=1.0)
     )
-    few = words == "cat"
     assert run.classes == ["ant", "cat", "dog"]
-    assert run.onboard(x[few], words[few]).fits
+    assert run.onboard(x.repeat(3, 0), words.repeat(3)).fits
+    assert run.onboard(x.repeat(3, 0), np.roll(words, 4).repeat(3)).fits is False
     with pytest.raises(CoterieError, match=r"label 'cow'; the run's labels are ant, cat, dog"):
         run.onboard(x[:1], ["cow"])
     with pytest.raises(CoterieError, match="another kind"):
@@ -258,12 +278,15 @@ def test_an_old_run_does_not_say_whether_it_fits(tmp_path: Path) -> None:
     keep(tmp_path / "run")
     path = tmp_path / "run" / "result.safetensors"
     tensors = load_file(path)
-    assert tensors.pop("fit").shape == (6,)
+    assert tensors.pop("fit.losses").shape == (6, 2, 20)
+    assert tensors.pop("fit.points").shape == (6, 2)
+    tensors["fit"] = torch.ones(6)  # the losses that runs once kept
     save_file(tensors, path, {"ids": json.dumps(list("012345"))})
     run = coterie.load(tmp_path / "run", linear, algorithm=FedSPD(2), training=TRAINING)
     new = run.onboard(*far())
-    assert (new.fits, new.limit) == (None, None)
+    assert (new.fits, new.worse, new.limit) == (None, None, None)
     assert "not known" in new.verdict()
+    assert "not known" in run.onboard(*newcomer(0.3, 5)).verdict()
 
 
 # on the command line

@@ -225,7 +225,8 @@ def test_a_run_goes_on_when_nobody_reads_what_it_says(tmp_path: Path) -> None:
     done = subprocess.run(f"({run}; echo $? > code) | head -1", shell=True, cwd=tmp_path, capture_output=True)
     assert (tmp_path / "code").read_text().strip() == "0"
     assert RunFolder(tmp_path / "out").finished
-    assert done.stderr == b""
+    assert b"Traceback" not in done.stderr
+    assert b"pipe" not in done.stderr
 
 
 @pytest.mark.slow

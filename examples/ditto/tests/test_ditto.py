@@ -40,4 +40,4 @@ def test_the_global_model_is_that_of_fedavg() -> None:
         coterie.run(nn.Linear(10, 1), data, algorithm, rounds=3, training=training, dtype=torch.float64)
         for algorithm in (Ditto(), coterie.FedAvg())
     )
-    torch.testing.assert_close(ditto.centers[0].weight, fedavg.centers[0].weight)
+    torch.testing.assert_close(ditto.centers[0].module.weight, fedavg.centers[0].module.weight)

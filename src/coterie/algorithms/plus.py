@@ -31,6 +31,7 @@ class FedAvgPlus(Algorithm):
     bibtex: ClassVar[str] = WeCFL.bibtex
     sends: ClassVar[Declared] = {"row": MODELS, "size": SIZE}
     needs_server: ClassVar[bool] = True
+    votes: ClassVar[bool] = True
 
     @classmethod
     def title(cls) -> str:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -26,19 +26,23 @@ class WeCFL(ClusteredByRow):
 
     Sent: my row and how many points I have. Kept: nothing.
     Initialisation: `random`, of which it takes one model for all; `warm-up` gives it a better one.
-    Choice: all clients begin at one common model, so that rows differ by data alone, and the first clustering is
-    k-means with k-means++ initialisation: from random centers the nearest one would be the same for all.
-    Choice: when some clients are missing, those received take one expectation step from the present centers.
+    Choice: all clients begin at one common model, so that rows differ by data alone; of random centers one would be
+    the nearest for all.
+    Choice: the first clustering is k-means. It begins at the clusters that k-means++ finds when updates are cut to
+    their median length. Otherwise a single far row may become a cluster, as when batch norm saw two points: F of
+    eq. (3b) falls, but two distributions are left to one center, and R of eq. (3a) rises. They then train from that
+    center, so their rows stay together and no later clustering parts them.
     Choice: a client that comes later has sent the server no row; it takes the center of least loss on its data.
-    Differs: the published program begins the clustering anew each round; so do we, with labels matched to those
-    before (`restart=False`: one expectation step a round, as Algorithm 1 reads). It represents a client by the last
-    layer's weight matrix (`represent="last"`).
+    Differs: the published program begins k-means++ anew each round, on rows as they are (`restart=True`, with labels
+    matched to those before, while all clients take part). We take one expectation step from the present centers, as
+    Algorithm 1 reads: a row that is far from all of them still has its nearest one, and a client in a wrong cluster
+    can leave it. The program represents a client by the last layer's weight matrix (`represent="last"`).
     """
 
     weights: Literal["size", "equal"] = "size"  # λ_i of clients, in clustering and mean
     represent: Part = "dense"  # g_i: all parameters, those of dense layers, or the last dense weights
     distance: Literal["euclidean", "cosine"] = "euclidean"  # d, between a client and a center
-    restart: bool = True  # cluster anew each round, or take one step from the present centers
+    restart: bool = False  # cluster anew each round, or take one step from the present centers
 
     bibtex: ClassVar[str] = """@article{ma2022convergence,
   title={On the Convergence of Clustered Federated Learning},
@@ -78,7 +82,7 @@ class WeCFL(ClusteredByRow):
         before = state.member[received.clients]
         if not bool(state.clustered.any()):  # the first clustering
             if len(g) > self.n_clusters:
-                return self._k_means(state, received, g, weight)
+                return self._first_clusters(state, received, g, G[before], weight)
             says = "%d clients sent a model; more are needed to find %d clusters, so all are one for now"
             log.warning(says, len(g), self.n_clusters)
             return before
@@ -86,22 +90,50 @@ class WeCFL(ClusteredByRow):
             return _matched(self._k_means(state, received, g, weight), before, self.n_clusters)
         return torch.cdist(g, G).argmin(1)  # one step, as Algorithm 1 reads
 
-    def _k_means(self, state: State, received: Received, g: Tensor, weight: Tensor) -> Tensor:
-        """(message,) weighted k-means++ and Lloyd. Rows are sorted by client key: their order changes nothing."""
+    def _first_clusters(
+        self, state: State, received: Received, g: Tensor, begun: Tensor, weight: Tensor
+    ) -> Tensor:
+        """(message,) k-means; without restarts, from a start that no far row decides."""
+        if self.restart:
+            return self._k_means(state, received, g, weight)
+        start = self._k_means(state, received, _no_longer_than_the_median(g, begun), weight)
+        return self._k_means(state, received, g, weight, start)
+
+    def _k_means(
+        self, state: State, received: Received, g: Tensor, weight: Tensor, start: Tensor | None = None
+    ) -> Tensor:
+        """(message,) weighted Lloyd, from clusters `start` (message,) or by k-means++.
+
+        Rows are sorted by client key: their order changes nothing.
+        """
         from sklearn.cluster import KMeans
 
         order = torch.argsort(state.keys[received.clients])
         context = state.context
         seed = int(mix(context.seed, context.stage, context.round, "k-means") % 2**32)
+        if start is not None and not bool(torch.bincount(start, minlength=self.n_clusters).all()):
+            start = None  # too few rows differ
 
         def labels() -> Tensor:
-            means = KMeans(self.n_clusters, n_init=10, random_state=seed)
-            means.fit(g[order].double().cpu().numpy(), sample_weight=weight[order].double().cpu().numpy())
-            return torch.as_tensor(means.labels_).long()
+            rows, weights = (t[order].double().cpu() for t in (g, weight))
+            how: dict[str, Any] = {"n_init": 10}
+            if start is not None:
+                share = one_hot(start[order].cpu(), self.n_clusters) * weights[:, None]
+                how = {"n_init": 1, "init": ((share / share.sum(0)).T @ rows).numpy()}
+            means = KMeans(self.n_clusters, random_state=seed, **how)
+            return torch.as_tensor(means.fit(rows.numpy(), sample_weight=weights.numpy()).labels_).long()
 
         found = torch.empty_like(received.clients)
         found[order] = received.decided(labels)
         return found
+
+
+def _no_longer_than_the_median(rows: Tensor, begun: Tensor) -> Tensor:
+    """Rows whose updates, since `begun`, are cut to their median length, if they have any."""
+    update = rows - begun
+    length = update.norm(dim=1, keepdim=True)
+    median = length.median()
+    return begun + update * (median / length).clamp(max=1) if median > 0 else rows
 
 
 def _matched(found: Tensor, before: Tensor, clusters: int) -> Tensor:

@@ -11,6 +11,7 @@ from torch import Tensor
 from coterie.backends.processes import ProcessGroup, here
 from coterie.backends.sharded import Sharded
 from coterie.data.federation import Federation
+from coterie.engine.batches import warn_of_small_batches
 from coterie.engine.compile.policy import Compile, Compiler
 from coterie.engine.model import Loss
 from coterie.engine.rows import Build
@@ -88,6 +89,8 @@ class Simulation:
         """At the beginning of the first stage."""
         check(stages, len(self.data))
         warn_of_buffers((stage.privacy for stage in stages), self.model.rows)
+        if self.model.needs_two:
+            warn_of_small_batches((stage.training for stage in stages), self.data.train)
         return Coordinator(self.model, stages, self.clients(stages), self.data.ids, self.seed)
 
     def clients(self, stages: Stages) -> Clients:

@@ -19,7 +19,7 @@ def cluster(
     out: Annotated[Path, typer.Option(help="The labels: a .parquet or .csv with device, row, label.")],
     clusters: Annotated[str, typer.Option(help="How many over all devices, or auto.")] = "auto",
     local_clusters: Annotated[str, typer.Option(help="How many on each device, or auto.")] = "auto",
-    n_init: Annotated[int, typer.Option(help="Initialisations on each device; the best is kept.")] = 1,
+    n_init: Annotated[int, typer.Option(help="Initialisations on each device; the best is kept.")] = 10,
     seed: Annotated[int, typer.Option(help="Of everything that is drawn.")] = 0,
 ) -> int:
     """Cluster points that lie on many devices, in one round (k-FED)."""
@@ -32,8 +32,7 @@ def cluster(
     devices.check_out(folder, out)
     points = devices.read_devices(folder)
     model = KFed(k, local or "auto", n_init=n_init, random_state=seed)
-    warning = devices.fit(model, points)
-    if warning:
+    for warning in devices.fit(model, points):
         logging.getLogger("coterie").warning(warning)
     devices.write_labels(out, list(points), model)
     console = open_console()

@@ -24,6 +24,7 @@ LEGEND = (
     "m0: 1 if each cluster lies on one device, large if a device has few points of a cluster; "
     "active pairs: clusters that some device both has; "
     "separation: distance of two clusters over what the theorem asks for; "
+    "nearest two: their distance in standard deviations, below 4 they overlap; "
     "cost: sum of squared distances to the centers; see docs/how-to/k-fed.md"
 )
 _EMPTY = "has no points; at least one is needed, or leave the file out"
@@ -107,12 +108,12 @@ def check_out(folder: Path, out: Path) -> None:
     make_folder(out.parent)
 
 
-def fit(model: KFed, points: Mapping[str, Floats]) -> str | None:
+def fit(model: KFed, points: Mapping[str, Floats]) -> list[str]:
     """Fit, and what there is to warn of."""
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         model.fit(list(points.values()))
-    return str(said[0].message) if said else None
+    return [str(one.message) for one in said]
 
 
 def write_labels(out: Path, ids: list[str], model: KFed) -> None:
@@ -161,6 +162,7 @@ def measured(model: KFed) -> Table:
         "active pairs": f"{int(active.sum())} of {int(pairs.sum())}",
         "their least separation": _least(model.separations_[active]),
         "of the others": _least(model.inactive_separations_[inactive]),
+        "nearest two": f"{model.gap_:.3g} σ" if np.isfinite(model.gap_) else "–",
         "cost": f"{model.cost_:.4g}",
     }
     return _one_line(cells, LEGEND)

@@ -162,21 +162,25 @@ def _how_far(store: RunFolder) -> tuple[bool, bool]:
 
 def _show(experiment: Experiment, folder: Path, wide: bool) -> None:
     """The table at the end, and who is in which cluster."""
+    from coterie.experiment.reference import compare_with_fedavg
     from coterie.report import tables
     from coterie.report.clusters import at_the_end, clusters_of
     from coterie.report.compare import measured
+    from coterie.report.verdicts import lines
     from coterie.runs.client_table import read_lines
     from coterie.runs.folder import RunFolder
 
     console = open_console()
     stores = {method.label: RunFolder(experiment.folder_of(method, folder)) for method in experiment.methods}
-    summaries = {label: store.summary() for label, store in stores.items()}
+    summaries = compare_with_fedavg(stores)
     console.print(
         tables.end_of_run({label: measured(one, wide) for label, one in summaries.items()}, console.width)
     )
     clusters = {label: clusters_of(*read_lines(store)) for label, store in stores.items()}
     if any(clusters.values()):
         say(console, "\n".join(["", *at_the_end(clusters, console.width)]))
+    for line in lines(summaries):
+        say(console, line)
     for label, summary in summaries.items():
         if "privacy" in summary:
             say(console, f"privacy of {label}: {summary['privacy']['says']}")

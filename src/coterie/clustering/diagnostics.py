@@ -18,6 +18,9 @@ from coterie.errors import CoterieError
 Flags = npt.NDArray[np.bool_]
 
 
+OVERLAP = 4.0  # standard deviations between the nearest two clusters below which KFed warns; see docs/how-to/k-fed.md
+
+
 class Separation(NamedTuple):
     """How far apart the clusters are, in multiples of what Theorem 3.1 asks; (cluster, cluster), nan to itself."""
 
@@ -62,6 +65,25 @@ def active_pairs(counts: Whole) -> Flags:
 def counted(device_labels: Sequence[Whole], clusters: int) -> Whole:
     """(device, cluster) how many points."""
     return np.array([np.bincount(labels, minlength=clusters) for labels in device_labels])
+
+
+def gaps(points: npt.ArrayLike, labels: npt.ArrayLike) -> Floats:
+    """(cluster,) the distance to the nearest other cluster, in standard deviations of their points along that line.
+
+    Of the clusters that have points; none where there is only one.
+    """
+    a, (_, own) = np.asarray(points, np.float64), np.unique(np.asarray(labels), return_inverse=True)
+    members = [a[own == r] for r in range(own.max(initial=-1) + 1)]
+    means = np.array([x.mean(axis=0) for x in members])
+    apart = squareform(pdist(means)) if len(means) > 1 else np.empty((0, 0))
+    np.fill_diagonal(apart, np.inf)
+    found = np.full(len(apart), np.inf)
+    for r, s in enumerate(apart.argmin(axis=1) if len(apart) else ()):
+        line = (means[s] - means[r]) / apart[r, s]
+        along = np.concatenate([(members[r] - means[r]) @ line, (members[s] - means[s]) @ line])
+        if along.any():
+            found[r] = apart[r, s] / np.sqrt((along**2).mean())
+    return found
 
 
 def cost(points: npt.ArrayLike, labels: npt.ArrayLike) -> float:

@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from coterie.clustering.diagnostics import cost, counted, separation
+from coterie.clustering.diagnostics import OVERLAP, cost, counted, gaps, separation
 from coterie.clustering.local import (
     Floats,
     LocalClusters,
@@ -60,7 +60,7 @@ class KFed(ClusterMixin, BaseEstimator):  # type: ignore[misc]
 
     n_clusters: k; None chooses it by separation (B.2) among the devices' means.
     n_local_clusters: k' of every device, one number for each, or "auto": by separation on its own points.
-    n_init: initialisations of the local step, of which the one of least local cost is kept.
+    n_init: initialisations of the local step, of which the one of least local cost is kept; 1 in the paper.
     lloyd_rounds: at the server; 1 in the paper, None until nothing changes.
     weights: "equal", as in the paper, or "size": a mean counts as many times as it has points.
     separation: c0 of B.2, used where a number of clusters is chosen.
@@ -69,12 +69,13 @@ class KFed(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     Learned: labels_ (of the points, by Definition 3.3), cluster_centers_; and for each device, in the order of
     devices_: device_labels_, device_centers_, device_sizes_, device_clusters_ (the cluster of each local mean).
     Measured on all points, of the clusters found: cost_ (φ of eq. 1), m0_, active_pairs_ (Definition 3.4),
-    separations_ (c_rs of B.2) and inactive_separations_, each (cluster, cluster); see diagnostics.py.
+    separations_ (c_rs of B.2) and inactive_separations_, each (cluster, cluster), and gap_, how many standard
+    deviations the nearest two are apart; below 4 fit warns. See diagnostics.py.
 
     Choice: line 2 says "pick any": one of the devices with most means, drawn after ordering them by content.
     Choice: draws depend on random_state and a device's points, so neither the order nor the names of devices
     matter, and a device computes alone what it computes here.
-    Choice: the local initialisation is scikit-learn's greedy k-means++; empty clusters are left out.
+    Choice: the local initialisation is scikit-learn's greedy k-means++, the best of ten; empty clusters are left out.
     Choice: B.2 is computed with m0 = 1 and √k for k' (the paper's regime); at the server on the means, which is
     all it has, from the largest k' up to half as many clusters as there are means.
     Choice: one device holds all clusters, so there "auto" is n_clusters.
@@ -88,7 +89,7 @@ class KFed(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         n_clusters: int | None = None,
         n_local_clusters: int | Literal["auto"] | Sequence[int] = "auto",
         *,
-        n_init: int = 1,
+        n_init: int = 10,
         lloyd_rounds: int | None = 1,
         weights: Literal["equal", "size"] = "equal",
         separation: float = 0.5,
@@ -134,13 +135,20 @@ class KFed(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         for own, labels in zip(rows, self.device_labels_, strict=True):
             self.labels_[own] = labels
         self._measure(points)
+        if self.gap_ < OVERLAP:
+            warnings.warn(
+                f"the nearest two of the {len(self.cluster_centers_)} clusters found are {self.gap_:.1f} standard "
+                f"deviations apart; below {OVERLAP:g} clusters overlap, and k-FED may merge or split them",
+                ConvergenceWarning,
+                stacklevel=2,
+            )
         return self
 
     def _measure(self, points: list[Floats]) -> None:
         """What Theorem 3.1 is about; a simulation has all points in one place."""
         every, labels = np.concatenate(points), np.concatenate(self.device_labels_)
         found = separation(every, labels, counted(self.device_labels_, len(self.cluster_centers_)))
-        self.cost_ = cost(every, labels)
+        self.cost_, self.gap_ = cost(every, labels), float(gaps(every, labels).min(initial=np.inf))
         self.m0_, self.active_pairs_ = found.m0, found.active
         self.separations_, self.inactive_separations_ = found.separations, found.inactive_separations
 

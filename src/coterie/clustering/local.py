@@ -38,7 +38,7 @@ def local_clusters(
     X: npt.ArrayLike,
     n_clusters: int | Literal["auto"] = "auto",
     *,
-    n_init: int = 1,
+    n_init: int = 10,
     separation: float = 0.5,
     most: int = 16,
     random_state: RandomState = None,
@@ -46,7 +46,8 @@ def local_clusters(
     """Algorithm 1 on one device's points (point, feature).
 
     Of `n_init` initialisations the one of least cost is kept. Clusters that nobody is nearest to are left out, so there
-    may be fewer than asked for. "auto" chooses from 1 to `most` (and √n) by separation, with at least 4 of them.
+    may be fewer than asked for. "auto" chooses from 1 to `most` (and √n) by separation, and takes 4 initialisations at
+    least.
     Draws are a function of the random state and the points, not of who else takes part.
     """
     x: Floats = check_array(X, dtype=np.float64, ensure_min_samples=0)

@@ -72,14 +72,16 @@ class Points:
             torch.arange(len(self.offset) - 1, device=self.offset.device), self.sizes
         )
 
-    def to(self, device: torch.device, dtype: torch.dtype) -> Points:
-        """On a device, with floating numbers in `dtype`."""
+    def to(self, device: torch.device, dtype: torch.dtype, integers: bool = True) -> Points:
+        """On a device, with floating numbers in `dtype`; inputs that are integers too, or else in int64."""
 
         def move(t: Tensor) -> Tensor:
             return t.to(device, dtype) if t.is_floating_point() else t.to(device)
 
+        kind = torch.int64 if integers else dtype
+        x = self.x.to(device, kind) if are_integers(self.x) else move(self.x)
         component = None if self.component is None else self.component.to(device)
-        return Points(move(self.x), self.at.to(device), move(self.y), self.offset.to(device), component)
+        return Points(x, self.at.to(device), move(self.y), self.offset.to(device), component)
 
     def take(self, clients: Tensor) -> Points:
         """The points of some clients, in their order; the store is shared."""
@@ -101,6 +103,11 @@ class Points:
         return Points(self.x, self.at[wanted], self.y[wanted], offset, component)
 
 
+def are_integers(x: Tensor) -> bool:
+    """Inputs that a model may take as they are, or as floats; uint8 is for images."""
+    return not x.is_floating_point() and x.dtype not in (torch.uint8, torch.bool)
+
+
 @dataclass(frozen=True)
 class Description:
     """What can be known of clients' data without having any of it; and the truth, where the data was made."""
@@ -109,6 +116,7 @@ class Description:
     n_outputs: int
     inputs: tuple[int, ...]  # the shape of one
     pixels: bool = False  # are inputs images kept as uint8?
+    integers: bool = False  # are they other whole numbers?
     classes: tuple[str, ...] = ()
     features: tuple[str, ...] = ()
     normalise: Normalise | None = None
@@ -163,6 +171,7 @@ class Federation:
             n_outputs=self.n_outputs,
             inputs=tuple(self.train.x.shape[1:]),
             pixels=self.train.x.dtype == torch.uint8,
+            integers=are_integers(self.train.x),
             classes=self.classes,
             features=self.features,
             normalise=self.normalise,

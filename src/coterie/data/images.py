@@ -28,7 +28,10 @@ class Pixels:
         """(..., channel, height, width) as a model takes it."""
         if x.dtype != torch.uint8:
             return x.to(self.dtype) if x.is_floating_point() else x
-        x = x.to(self.dtype) / 255
+        return self.normalised(x.to(self.dtype) / 255)
+
+    def normalised(self, x: Tensor) -> Tensor:
+        """The same of pixels that are numbers from 0 to 1 already."""
         return (x - self.mean) / self.deviation if self.normalises else x
 
     def vary(self, x: Tensor, key: Tensor) -> Tensor:

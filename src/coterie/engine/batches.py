@@ -5,6 +5,8 @@ An epoch's order is a sort of keyed hashes, so it depends on the problem's key a
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -15,6 +17,9 @@ from coterie.data.federation import Points
 from coterie.engine.training import Training
 from coterie.prng import mix
 
+log = logging.getLogger("coterie")
+
+FEW = 4  # points, of which batch norm makes no good mean and variance
 _LAST = torch.iinfo(torch.int64).max  # sorts behind every key
 _PLACE_BITS = 24  # of a sorted number, so that it carries its place with it
 
@@ -37,13 +42,45 @@ def padded(points: Points, owner: Tensor) -> tuple[Tensor, Tensor]:
     return torch.where(here, points.offset[owner][:, None] + place, 0), here
 
 
-def batches_of(counts: Tensor, batch: int, needs_two: bool) -> Tensor:
-    """Batches in an epoch of so many points; a last one of a single point is left out where batch norm needs two."""
+def batches_of(counts: Tensor, batch: int, min_batch: int, needs_two: bool) -> Tensor:
+    """(problem,) batches in an epoch of so many points.
+
+    A last one of fewer than `min_batch` points is left out, unless it is the only one; where batch norm needs two
+    points, one of a single point is left out even then.
+    """
+    whole, last = counts // batch, counts % batch
+    taken = (last >= min_batch) | (last > 0) & (whole == 0)
     if not needs_two:
-        return -(-counts // batch)
+        return whole + taken.long()
     if batch == 1:
         return torch.zeros_like(counts)
-    return counts // batch + (counts % batch > 1).long()
+    return whole + (taken & (last > 1)).long()
+
+
+def warn_of_small_batches(trainings: Iterable[Training], points: Points) -> None:
+    """Said before clients train, once for all runs that cut these points alike, where batch norm needs two of them."""
+    cuts = tuple(dict.fromkeys((training.batch_size, training.min_batch) for training in trainings))
+
+    def say() -> None:
+        least = torch.stack([_least_batch(points.sizes, *cut) for cut in cuts]).min(0).values
+        few = int((least < FEW).sum())
+        if few:
+            log.warning(
+                "batch norm sees fewer than %d points in a batch of %d of %d clients (%d at the least), and one such "
+                "step can throw a model far off; training.min_batch = %d leaves small last batches out, another "
+                "batch_size may make none, and group norm does not mind them",
+                *(FEW, few, len(least), int(least.min()), FEW),
+            )
+
+    points.remembered("small batches", cuts, say)
+
+
+def _least_batch(sizes: Tensor, batch_size: int | None, min_batch: int) -> Tensor:
+    """(client,) points in the smallest batch of an epoch; of a client too small for any, all of its points."""
+    batch = batch_size or int(sizes.max())
+    whole, last = sizes // batch, sizes % batch
+    last_is_taken = batches_of(sizes, batch, min_batch, needs_two=True) > whole
+    return torch.where(last_is_taken, last, torch.where(whole > 0, batch, sizes))
 
 
 def steps_of(training: Training, per_epoch: Tensor) -> Tensor:

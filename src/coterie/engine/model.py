@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -12,10 +13,11 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 from torch.nn import functional
 
-from coterie.data.federation import Task
+from coterie.data.federation import Task, are_integers
 from coterie.data.images import Normalise, Pixels
 from coterie.engine.layers import Prepared, StackedConv2d
 from coterie.engine.rows import Build, Rows, build_seeded
+from coterie.engine.scores import Outputs
 from coterie.errors import CoterieError, SettingError, require
 
 log = logging.getLogger("coterie")
@@ -86,6 +88,8 @@ class FunctionalModel:
         self.rows = Rows(template)
         self.prepared = Prepared(template, stack_convolutions=self.device.type == "cuda")
         self.module = self.prepared.module
+        self.meaning: Outputs | None = None  # of its outputs; None: what the task says
+        self.integers = True  # does it take integers, or are they given as floats? found by probe
         self.vectorised = True  # can clients train together?
         self.evaluates_together = True  # can clients' own models be evaluated together?
         self.alone_in_evaluation = False  # may points of several clients share an evaluation batch?
@@ -189,17 +193,64 @@ class FunctionalModel:
 
     def probe(self, x: Tensor, y: Tensor) -> None:
         """Try the model with a few points: does it fit the data, and can clients be computed together?"""
-        x, y = x.to(self.device), y.to(self.device)
+        self.integers = not are_integers(x) or self.takes_integers(x.shape[1:])
+        x, y = self.taken(x), y.to(self.device)
         self._check_fit(x, y)
+        if not self.integers:
+            log.info("the inputs are whole numbers, and the model takes floats: it is given them as floats")
         counts = _count_activations(self.module, self.pixels.read(x[:1]), self._named())
         self.activations, self.training_activations = (max(1, count) for count in counts)
         self.alone_in_evaluation = not self._points_are_separate(x)
         self.needs_two = self._refuses_one_point(x)
-        reason = self._why_not_together(x, y)
+        try:
+            reason = self._why_not_together(x, y)
+        except Exception as problem:
+            raise CoterieError(
+                f"the model cannot be trained on this data: a step of training says: {first_line(problem)}"
+            ) from problem
         self.vectorised = reason is None
         self.evaluates_together = self.vectorised and self._evaluates_together(x)
         if reason is not None:
             log.warning("clients are computed one by one, which is slower: %s", reason)
+
+    def takes_integers(self, inputs: Sequence[int]) -> bool:
+        """Does it take whole numbers of this shape, as an embedding does, or floats alone, as a linear layer does?
+
+        Tried with zeros and ones, so that all who have the model find the same, whatever their own data is.
+        """
+        row, refusals = self.rows.row_of(self.rows.template), []
+        for dtype in (torch.int64, self.dtype):
+            for value in (0, 1):
+                x = torch.full((2, *inputs), value, dtype=dtype, device=self.device)
+                try:
+                    with torch.no_grad():
+                        self.outputs(row, x)
+                    return dtype == torch.int64
+                except Exception as problem:  # a module of the user's may raise anything
+                    refusals.append(str(problem))
+        return re.search("type|'Long'", refusals[0]) is None  # it takes neither, which `probe` will say
+
+    def taken(self, x: Tensor) -> Tensor:
+        """Inputs on the device, as the model takes them; images stay uint8."""
+        if are_integers(x):
+            return x.to(self.device, torch.int64 if self.integers else self.dtype)
+        return x.to(self.device, self.dtype) if x.is_floating_point() else x.to(self.device)
+
+    def check_range(self, x: Tensor) -> None:
+        """Integers are places in tables of the model: are the least and the greatest that there are within them?"""
+        if not (are_integers(x) and self.integers and x.numel()):
+            return
+        template, flat = copy.deepcopy(self.rows.template).cpu().eval(), x.flatten(1)
+        extremes = torch.cat([flat.argmin(0), flat.argmax(0)])
+        try:
+            with torch.no_grad():
+                for some in torch.split(extremes, 64):
+                    template(x[some].cpu().long())
+        except Exception as problem:
+            raise CoterieError(
+                f"the model does not accept all inputs, which are whole numbers from {int(x.min())} to {int(x.max())}: "
+                f"it says: {first_line(problem)}"
+            ) from problem
 
     def _named(self) -> dict[str, Tensor]:
         return self.rows.views(*self.rows.split(self.rows.row_of(self.rows.template)))
@@ -212,10 +263,9 @@ class FunctionalModel:
         except CoterieError:
             raise
         except Exception as problem:
-            first = str(problem).strip().splitlines()[0] if str(problem).strip() else type(problem).__name__
             raise CoterieError(
                 f"the model does not accept this data: on inputs of shape {tuple(x.shape)} and targets of shape "
-                f"{tuple(y.shape)} it says: {first}"
+                f"{tuple(y.shape)} it says: {first_line(problem)}"
             ) from problem
         each = output.numel() // len(x), y.numel() // len(y)
         if self.loss is squared_error and each[0] != each[1]:
@@ -223,9 +273,13 @@ class FunctionalModel:
                 f"the model puts out {each[0]} numbers for a point and the target has {each[1]}; both must agree "
                 "(targets of a float type are numbers to predict; task='classification' makes them labels)"
             )
+        if not isinstance(losses, Tensor) or not losses.is_floating_point():
+            kind = losses.dtype if isinstance(losses, Tensor) else type(losses).__name__
+            raise CoterieError(f"the loss gives {kind}; it must give a tensor of floats, one for each point")
         if losses.shape != (len(x),):
             raise CoterieError(
-                f"the loss gives shape {tuple(losses.shape)}; it must give one number per point"
+                f"the loss gives shape {tuple(losses.shape)}; it must give one number per point "
+                "(PyTorch's losses do with reduction='none')"
             )
 
     def _points_are_separate(self, x: Tensor) -> bool:
@@ -289,6 +343,12 @@ class FunctionalModel:
         return torch.allclose(
             a, b, rtol=slack, atol=slack * float(b.abs().max().clamp(min=1e-3)) if b.numel() else 0
         )
+
+
+def first_line(problem: Exception) -> str:
+    """What an error of the user's code or of PyTorch says, for a sentence of ours."""
+    said = str(problem).strip()
+    return said.splitlines()[0] if said else type(problem).__name__
 
 
 def _count_activations(module: nn.Module, x: Tensor, named: dict[str, Tensor]) -> tuple[int, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -14,7 +15,7 @@ from coterie.data.federation import Points, Task
 
 @dataclass(frozen=True)
 class Scores:
-    """One number per client; nan without points, an infinite loss if it diverged. Regression has a loss only."""
+    """One number per client; nan without points, an infinite loss if it diverged. Without classes a loss only."""
 
     loss: Tensor
     accuracy: Tensor | None = None
@@ -25,18 +26,55 @@ class Scores:
         return {name: value for name, value in found.items() if value is not None}
 
 
-def mixture_of(outputs: Sequence[Tensor], weights: Tensor, task: Task) -> Tensor:
-    """Outputs of several models averaged by weight (point, part): as numbers, or as log-probabilities."""
-    shape = (-1,) + (1,) * (outputs[0].dim() - 1)
-    if task == "regression":
-        return sum(
-            (w.view(shape) * o for w, o in zip(weights.T, outputs, strict=True)), torch.zeros_like(outputs[0])
-        )
-    logs = [
-        torch.log(w).view(shape) + functional.log_softmax(o, -1)
-        for w, o in zip(weights.T, outputs, strict=True)
-    ]
-    return torch.logsumexp(torch.stack(logs), 0)
+Kind = Literal["classes", "binary", "numbers"]
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """What the outputs (point, ...) of a model stand for."""
+
+    task: Task
+    labels: int = 0  # how many classes there are
+    own_loss: bool = False  # is the loss the user's own? Then the shape of the outputs says what they are
+
+    def kind(self, output: Tensor) -> Kind:
+        """One number for each class; or one for two classes, the second where it is above 0; or numbers as they are."""
+        if self.task == "regression":
+            return "numbers"
+        if not self.own_loss:
+            return "classes"
+        if self.task == "classification" and output.shape[1:].numel() == 1:
+            return "binary" if self.labels <= 2 else "numbers"
+        axes = 3 if self.task == "next-character" else 2
+        return "classes" if output.dim() == axes and output.shape[-1] >= self.labels else "numbers"
+
+    def predicted(self, output: Tensor) -> Tensor:
+        """The class of each point; numbers as they are."""
+        kind = self.kind(output)
+        if kind == "binary":
+            return (output.reshape(len(output)) > 0).long()
+        return output if kind == "numbers" else output.argmax(-1)
+
+    def mixed(self, outputs: Sequence[Tensor], weights: Tensor) -> Tensor:
+        """Outputs of several models averaged by weight (point, part): as numbers, or as log-probabilities.
+
+        One number for two classes is a logit: that of the averaged probability.
+        """
+        kind, shape = self.kind(outputs[0]), (-1,) + (1,) * (outputs[0].dim() - 1)
+        each = [(w.view(shape), o) for w, o in zip(weights.T, outputs, strict=True)]
+        if kind == "numbers":
+            return sum((torch.where(w > 0, w * o, 0) for w, o in each), torch.zeros_like(outputs[0]))
+        if kind == "binary":
+            return _log_mean(each, functional.logsigmoid) - _log_mean(
+                each, lambda o: functional.logsigmoid(-o)
+            )
+        return _log_mean(each, lambda o: functional.log_softmax(o, -1))
+
+
+def _log_mean(each: Sequence[tuple[Tensor, Tensor]], logarithm: Callable[[Tensor], Tensor]) -> Tensor:
+    """log Σ weight·p, where `logarithm` of an output is log p. A model of no weight may have diverged."""
+    terms = [torch.where(w > 0, torch.log(w) + logarithm(o), -torch.inf) for w, o in each]
+    return torch.logsumexp(torch.stack(terms), 0)
 
 
 def score_outputs(
@@ -44,7 +82,7 @@ def score_outputs(
     weights: Tensor,
     points: Points,
     loss: Callable[[Tensor, Tensor], Tensor],
-    task: Task,
+    meaning: Outputs,
 ) -> Scores:
     """Scores of models whose outputs (point, ...) are mixed by the client's weights (client, part)."""
     owner = points.owner
@@ -52,16 +90,18 @@ def score_outputs(
         output = outputs[0]
     else:
         weights = weights / weights.sum(1, keepdim=True)
-        output = mixture_of(outputs, weights[owner].to(outputs[0].dtype), task)
+        output = meaning.mixed(outputs, weights[owner].to(outputs[0].dtype))
     clients = len(points.offset) - 1
     each = loss(output, points.y)
     losses = _mean_by(owner, torch.where(each.isnan(), torch.inf, each), clients)
-    if task == "regression":
+    kind = meaning.kind(output)
+    if kind == "numbers":
         return Scores(losses)
-    guess, truth = output.argmax(-1), points.y
+    guess, truth = meaning.predicted(output), points.y
     each = (guess == truth).to(losses.dtype)
     accuracy = _mean_by(owner, each.reshape(len(each), -1).mean(1), clients)
-    return Scores(losses, accuracy, _macro_f1(owner, guess, truth, clients, output.shape[-1]))
+    classes = 2 if kind == "binary" else output.shape[-1]
+    return Scores(losses, accuracy, _macro_f1(owner, guess, truth, clients, classes))
 
 
 def _mean_by(owner: Tensor, values: Tensor, clients: int) -> Tensor:

@@ -102,7 +102,8 @@ def _plan(model: FunctionalModel, training: Training, points: Points, problems: 
         alike, most = least == most, max(1, most)
         batch = min(training.batch_size or most, most)
         longest_first = torch.argsort(counts, descending=True, stable=True)
-        steps = steps_of(training, batches_of(counts, batch, model.needs_two))
+        per_epoch = batches_of(counts, batch, training.min_batch, model.needs_two)
+        steps = steps_of(training, per_epoch)
         return _Plan(counts, most, alike, batch, longest_first, steps[longest_first].tolist())
 
     if not problems.of_all or problems.exists is not None:
@@ -112,7 +113,7 @@ def _plan(model: FunctionalModel, training: Training, points: Points, problems: 
 
 def _drawn_by(training: Training) -> tuple[Hashable, ...]:
     """What batches depend on."""
-    return training.batch_size, training.epochs, training.steps, training.shuffle
+    return training.batch_size, training.min_batch, training.epochs, training.steps, training.shuffle
 
 
 def _run_compiled(
@@ -206,7 +207,7 @@ class _Chunk:
         return table, here
 
     def _epoch_plans(self, table: Tensor, here: Tensor) -> list[EpochPlan]:
-        per_epoch = batches_of(self.counts, self.batch, self.model.needs_two)
+        per_epoch = batches_of(self.counts, self.batch, self.training.min_batch, self.model.needs_two)
         return epoch_plans(self.training, self.batch, self.model.dtype, per_epoch, table, here)
 
     def _weights(self, table: Tensor, here: Tensor) -> Tensor | None:

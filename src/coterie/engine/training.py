@@ -25,6 +25,9 @@ class Training(Checked):
     betas: tuple[float, float] = (0.9, 0.999)  # adam, adamw: decay of the two running means
     epsilon: float = 1e-8  # adam, adamw: added to the root
     batch_size: int | None = 10  # points a step; None: all
+    min_batch: int = (
+        1  # a smaller last batch is left out (batch_size: as drop_last does), unless it is the only one
+    )
     epochs: int | None = 1  # passes over the data a round ...
     steps: int | None = None  # ... or this many steps, with epochs = None
     shuffle: bool = True  # a new order every epoch
@@ -49,6 +52,9 @@ class Training(Checked):
             self.batch_size,
             "1 or more, or None for all points",
         )
+        least, most = self.min_batch, self.batch_size
+        allowed = "a whole number from 1" + ("" if most is None else f" to batch_size, which is {most}")
+        require(least >= 1 and (most is None or least <= most), "min_batch", least, allowed)
         require(self.epochs is None or self.epochs >= 0, "epochs", self.epochs, "0 or more")
         require(self.steps is None or self.steps >= 0, "steps", self.steps, "0 or more")
         require(0 < self.decay <= 1, "decay", self.decay, "above 0 and at most 1")

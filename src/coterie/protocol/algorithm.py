@@ -49,6 +49,9 @@ class Algorithm(Checked):
         "random"  # of a lone algorithm, where none is named; see algorithms/initialisation.py
     )
     init_over_graph: ClassVar[str] = "random"
+    votes: ClassVar[bool] = (
+        False  # do its models vote for every client, in place of being centers of clusters?
+    )
     soft: ClassVar[bool] = False  # does each point have a cluster, or the client as a whole?
     exempt: ClassVar[dict[str, str]] = {}  # contract tests that cannot apply, with the reason
 

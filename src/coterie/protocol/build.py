@@ -7,15 +7,17 @@ from typing import Any
 
 import torch
 
-from coterie.data.federation import Federation, Task
-from coterie.engine.model import LOSSES, FunctionalModel, Loss
+from coterie.data.federation import Federation, Points, Task
+from coterie.engine.model import LOSSES, FunctionalModel, Loss, first_line
 from coterie.engine.rows import Build
+from coterie.engine.scores import Outputs
 from coterie.engine.training import Training
 from coterie.errors import CoterieError
 from coterie.prng import id_keys
 from coterie.protocol.client_state import ClientState
 from coterie.protocol.cohort import Cohort
 from coterie.protocol.peer import Peer
+from coterie.protocol.personal import Personal
 from coterie.protocol.stages import Stages
 
 
@@ -32,9 +34,14 @@ def functional_model(
         build, loss or LOSSES[data.task], normalise=data.normalise, augment=data.augment, **how
     )
     train = data.train
-    x, y = (t.to(model.device) for t in (train.x[train.at[:4]], train.y[:4]))
-    model.probe(*(t.to(model.dtype) if t.is_floating_point() else t for t in (x, y)))
+    y = train.y[:4]
+    model.probe(train.x[train.at[:4]], y.to(model.dtype) if y.is_floating_point() else y)
+    for points in (train, data.test):
+        if points is not None:
+            model.check_range(points.x)
     _check_outputs(model, data)
+    model.meaning = Outputs(data.task, data.n_outputs, own_loss=model.loss is not LOSSES[data.task])
+    _try_evaluation(model, data)
     return model
 
 
@@ -42,8 +49,7 @@ def _check_outputs(model: FunctionalModel, data: Federation) -> None:
     """Has the model an output for every label?"""
     if data.task == "regression" or model.loss is not LOSSES[data.task]:
         return
-    x = data.train.x[data.train.at[:1]].to(model.device)
-    x = x.to(model.dtype) if x.is_floating_point() else x
+    x = model.taken(data.train.x[data.train.at[:1]])
     width = model.outputs(model.initial("client"), x).shape[-1]
     if width < data.n_outputs:
         raise CoterieError(
@@ -52,10 +58,27 @@ def _check_outputs(model: FunctionalModel, data: Federation) -> None:
         )
 
 
+def _try_evaluation(model: FunctionalModel, data: Federation) -> None:
+    """Score random models and their mixtures on a few points and the highest label, as each evaluation will."""
+    y = data.train.y
+    some = torch.cat([torch.arange(min(4, len(y))), y.reshape(len(y), -1).max(1).values.argmax()[None]])
+    points = Points.of([(data.train.inputs(some), y[some])] * 2)
+    cohort = Cohort.whole(model, Training(), points, torch.arange(2), data.task, model.seed)
+    rows = torch.stack([model.initial("probe 0"), model.initial("probe 1")]).expand(2, -1, -1)
+    try:
+        for several in (rows[:, :1], rows):
+            cohort.score(Personal(several, several.new_ones(several.shape[:2])))
+    except Exception as problem:
+        raise CoterieError(
+            f"the model cannot be evaluated on this data: on inputs of shape {tuple(points.x.shape)} and targets of "
+            f"shape {tuple(points.y.shape)}, its scores say: {first_line(problem)}"
+        ) from problem
+
+
 def cohort_of(model: FunctionalModel, data: Federation, seed: int) -> Cohort:
     """All clients of the data, with their held-out points; how they train is said as a stage begins."""
     whole = Cohort.whole(model, Training(), data.train, id_keys(data.ids), data.task, seed)
-    test = None if data.test is None else data.test.to(model.device, model.dtype)
+    test = None if data.test is None else data.test.to(model.device, model.dtype, model.integers)
     return replace(whole, test=test)
 
 

@@ -24,6 +24,7 @@ Question = Literal[
     "finish",  # the models that clients take away
     "fit",
     "likelihood",
+    "judge",  # are the clusters any good? see protocol/judgement.py
     "gradient",
     "center_loss",
     # about what clients keep: forget it as a stage or an attempt begins, keep it as the best so far, go back to that

@@ -20,7 +20,7 @@ from coterie.engine.batches import padded
 from coterie.engine.compile.policy import Compiler
 from coterie.engine.model import FunctionalModel
 from coterie.engine.problems import Problems
-from coterie.engine.scores import Scores, score_outputs
+from coterie.engine.scores import Outputs, Scores, score_outputs
 from coterie.engine.solver import chunk_size, solve
 from coterie.engine.training import Training
 from coterie.prng import gumbel, mix
@@ -53,7 +53,7 @@ class Cohort:
     ) -> Cohort:
         """All the clients of this machine."""
         at = torch.arange(len(keys), device=model.device)
-        points = points.to(model.device, model.dtype)
+        points = points.to(model.device, model.dtype, model.integers)
         keys = keys.to(model.device)
         return Cohort(model, training, points, keys, ClientState(len(keys)), at, task, RoundContext(seed))
 
@@ -262,10 +262,17 @@ class Cohort:
     def score(self, personal: Personal, points: Points | None = None) -> Scores:
         """Loss, accuracy and macro-F1 of each client's model, on its own or on given points."""
         cohort = self if points is None else replace(self, points=points)
-        parts = [
-            cohort._evaluate(personal.rows[:, k], cohort._outputs) for k in range(personal.rows.shape[1])
-        ]
-        return score_outputs(parts, personal.weights, cohort.points, self.model.loss, self.task)
+        parts = [cohort.outputs(personal.rows[:, k]) for k in range(personal.rows.shape[1])]
+        return score_outputs(parts, personal.weights, cohort.points, self.model.loss, self.meaning)
+
+    @property
+    def meaning(self) -> Outputs:
+        """What the model's outputs stand for."""
+        return self.model.meaning or Outputs(self.task)
+
+    def outputs(self, rows: Tensor) -> Tensor:
+        """(point, ...) what each client's row (client, width) predicts for its points."""
+        return self._evaluate(rows, self._outputs)
 
     def _outputs(self, row: Tensor, x: Tensor, _y: Tensor) -> Tensor:
         return self.model.outputs(row, x)

@@ -60,22 +60,6 @@ def gradient(cohort: Cohort, offer: Messages) -> Fields:
     return {"gradient": whole}
 
 
-def fit(algorithm: Algorithm, cohort: Cohort, offer: Messages) -> Fields:
-    """My loss under the best of the centers and the margin to the second, on my held-out points if I have any.
-
-    See runs/onboarding.py.
-    """
-    best, margin = best_of(cohort, cohort.losses(offer.centers), algorithm.soft)
-    test = cohort.held_out()
-    if test is not None:
-        held_out = replace(cohort, points=test)
-        tested, apart = best_of(held_out, held_out.losses(offer.centers), algorithm.soft)
-        best = torch.where(held_out.sizes > 0, tested, best)
-        if margin is not None and apart is not None:
-            margin = torch.where(held_out.sizes > 0, apart, margin)
-    return {"loss": best} if margin is None else {"loss": best, "margin": margin}
-
-
 def best_of(cohort: Cohort, losses: Tensor, soft: bool) -> tuple[Tensor, Tensor | None]:
     """(client,) the loss of a client's best center, and the margin to the second; `soft`: point by point."""
     losses = torch.where(losses.isnan(), torch.inf, losses)

@@ -39,6 +39,8 @@ class Peer(Client):
         algorithm, everyone = self.stages[context.stage].algorithm, self.state.for_everyone()
         if question == "separation":
             offer = everyone.offer(centers=self.state.centers)
+        elif question == "judge":  # its own copies of the centers
+            offer = Messages(offer.clients, {**offer.fields, "centers": self.state.centers})
         elif question in OWN_OFFER:
             offer = algorithm.final_offer(everyone)
         return super().answer(question, offer, context)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from coterie.errors import CoterieError
-from coterie.protocol import evaluation, selection, separation
+from coterie.protocol import evaluation, fit, judgement, selection, separation
 from coterie.protocol.clients import Question
 from coterie.protocol.cohort import Cohort
 from coterie.protocol.fields import SIZE, Declared, Field
@@ -24,11 +24,16 @@ _ANSWERS: dict[Question, Answer] = {
     "training_loss": lambda stage, cohort, offer: evaluation.training_loss(cohort),
     "evaluate": lambda stage, cohort, offer: evaluation.evaluate(stage.algorithm, cohort, offer),
     "finish": lambda stage, cohort, offer: evaluation.finish(stage.algorithm, cohort, offer),
-    "fit": lambda stage, cohort, offer: evaluation.fit(stage.algorithm, cohort, offer),
+    "fit": lambda stage, cohort, offer: fit.measure(stage.algorithm, cohort, offer, _withholds_sizes(stage)),
     "likelihood": lambda stage, cohort, offer: evaluation.likelihood(stage.algorithm, cohort, offer),
+    "judge": lambda stage, cohort, offer: judgement.judge(cohort, offer),
     "gradient": lambda stage, cohort, offer: evaluation.gradient(cohort, offer),
     "center_loss": lambda stage, cohort, offer: evaluation.center_loss(cohort, offer),
 }
+
+
+def _withholds_sizes(stage: Stage) -> bool:
+    return stage.privacy is not None and stage.privacy.withholds_sizes
 
 
 def answer(question: Question, stages: Stages, cohort: Cohort, offer: Messages) -> Fields:
@@ -63,8 +68,18 @@ _DECLARED: dict[Question, Declared] = {
         "rows": Field("model", None, finite=False),
         "weights": Field("number", None, finite=False),
     },
-    "fit": {"loss": _LOSS, "margin": _MAYBE},
+    "fit": {
+        "losses": Field("number", None, finite=False),
+        "points": Field("mass", None),
+        "importance": Field("importance", None),
+        "margin": _MAYBE,
+    },
     "likelihood": dict.fromkeys(("held_out", "training"), _LOSS),
+    "judge": {
+        "importance": Field("importance", None, finite=False),
+        **dict.fromkeys((*judgement.NUMBERS, *judgement.PAIRS), Field("number", None, finite=False)),
+        **dict.fromkeys(judgement.OPTIONAL, _MAYBE),
+    },
     "gradient": {"gradient": Field("update", None, finite=False)},
     "center_loss": {"loss": _LOSS},
     "begin": {},

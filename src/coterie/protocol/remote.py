@@ -160,6 +160,10 @@ class RemoteClients(ABC):
         return Messages(torch.arange(len(self.ids)), {})
 
 
+def _are_weights(weights: Tensor, count: int) -> bool:
+    return weights.shape == (count,) and bool(((weights >= 0) & weights.isfinite()).all())
+
+
 def _leave_out(client: str, why: object) -> None:
     log.warning("the message of client %r is left out: %s", client, why)
 
@@ -210,7 +214,7 @@ class Responder:
         """What neighbours sent is checked as a server would; what I sent myself I need nobody to bring."""
         received: dict[str, Fields] = {}
         counts: dict[str, float] = {}
-        if weights is not None and (weights.shape != (len(parts),) or not bool((weights >= 0).all())):
+        if weights is not None and not _are_weights(weights, len(parts)):
             raise BadMessage("its field 'weights' is not one number from 0 for each message")
         for data, weight in zip(
             parts, [1.0] * len(parts) if weights is None else weights.tolist(), strict=True

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from coterie.engine.scores import Scores
+from coterie.protocol.fit import Fit
 from coterie.protocol.message import Messages
 from coterie.protocol.personal import Personal
 
@@ -34,7 +35,7 @@ class Result(Snapshot):
     """What clients and aggregators have in the end."""
 
     personal: Personal
-    fit: Tensor | None = None  # (client,) how well the centers fit each; see runs/onboarding.py
+    fit: Fit | None = None  # how well the centers fit the clients, for those that come later
     margin: Tensor | None = None  # (client,) how much more loss the second best center has than the best
     sizes: Tensor | None = None  # (client,) how many points each trains on; nan: not known
 

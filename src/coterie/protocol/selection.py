@@ -143,7 +143,10 @@ def introduce(how: Participation, cohort: Cohort) -> Fields:
     means = torch.full((len(cohort), how.local_clusters, x.shape[1]), torch.nan, dtype=cohort.model.dtype)
     for i in range(len(cohort)):
         own = points.at[points.offset[i] : points.offset[i + 1]]
-        found = local_clusters(x[own].cpu().numpy(), how.local_clusters, random_state=seed).means
+        given = x[own].cpu().numpy()
+        found = local_clusters(
+            given, how.local_clusters, n_init=1, random_state=seed
+        ).means  # 1 as in the paper
         means[i, : len(found)] = torch.as_tensor(found)
     return {"size": cohort.sizes, "means": means.to(cohort.model.device)}
 

@@ -44,7 +44,8 @@ class Graph(Checked):
 
     A peer takes the mean of what it received, itself included, by the algorithm's own weights. `weights="metropolis"`
     multiplies them by 1 / (1 + the larger number of neighbours of the two), and its own by what is left of 1: where the
-    algorithm's weights are equal, that is a doubly stochastic matrix, which keeps the mean over all peers.
+    algorithm's weights are equal and every message arrives, that is a doubly stochastic matrix, which keeps the mean
+    over all peers.
     A graph is redrawn until it is connected. With `rewire` its edges then change from round to round (FedSPD
     B.2.4): an edge goes with that chance, and absent ones come so that their number is kept in expectation.
     """

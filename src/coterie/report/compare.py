@@ -28,14 +28,15 @@ def measured(summary: Mapping[str, Any], wide: bool = True) -> Numbers:
     """
     found: Numbers = {}
     centers, personal = summary.get("centers", {}), summary.get("personal", {})
+    loss = "loss" if summary.get("own_loss") else "MSE"
     if centers:
-        found.update(_of_centers(centers, wide))
+        found.update(_of_centers(centers, wide, loss))
         if "importance_error" in centers:
             found["importance error"] = centers["importance_error"]
     if summary.get("pure_clients"):  # of mixed clients the largest share says little
         found["ARI"] = summary["ari"]
     if personal:
-        name, value = _measure(personal)
+        name, value = _measure(personal, loss)
         found[f"personal {name}"] = value
         if "accuracy" in personal:
             found.update({"personal F1": personal["f1"], "personal loss": personal["loss"]})
@@ -43,9 +44,9 @@ def measured(summary: Mapping[str, Any], wide: bool = True) -> Numbers:
     return {heading: _plain(number) for heading, number in found.items()}
 
 
-def _of_centers(centers: Mapping[str, Any], wide: bool) -> Numbers:
+def _of_centers(centers: Mapping[str, Any], wide: bool, loss: str) -> Numbers:
     """Of each distribution's own center there, and of the best of the others."""
-    name, values = _measure(centers)
+    name, values = _measure(centers, loss)
     best, worst = (max, min) if name == "accuracy" else (min, max)
     own, others = [], []
     for distribution, center in enumerate(centers["center_of_distribution"]):
@@ -67,9 +68,9 @@ def _plain(number: float | None) -> float:
     return math.nan if number is None else number
 
 
-def _measure(scores: Mapping[str, Any]) -> tuple[str, Any]:
-    """Accuracy where there are classes, and otherwise the loss, which is the squared error."""
-    return ("accuracy", scores["accuracy"]) if "accuracy" in scores else ("MSE", scores["loss"])
+def _measure(scores: Mapping[str, Any], loss: str) -> tuple[str, Any]:
+    """Accuracy where there are classes, and otherwise the loss, by its name."""
+    return ("accuracy", scores["accuracy"]) if "accuracy" in scores else (loss, scores["loss"])
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from typing import Any
 from coterie import toml
 from coterie.errors import CoterieError
 from coterie.files import finite
+from coterie.report import verdicts
 from coterie.report.clusters import Cluster, clusters_of, worst
 from coterie.report.compare import Numbers, labels_of, measured
 from coterie.runs.client_table import ClientLine, lines_so_far, read_lines
@@ -48,8 +49,7 @@ class Shown:
     @property
     def verdict(self) -> list[str]:
         """What the run says of itself, in sentences."""
-        found = (self.summary or {}).get("verdict") or {}
-        return list(found.get("sentences", ()))
+        return [line.strip() for line in verdicts.lines({self.label: self.summary or {}})]
 
     def named(self, count: int) -> dict[str, Any]:
         """For JSON."""

@@ -24,7 +24,7 @@ from typing import Any
 from torch import Tensor
 
 from coterie.errors import CoterieError
-from coterie.files import make_folder, open_own, saying, write_json, write_whole
+from coterie.files import make_folder, open_own, part_of, saying, write_json, write_whole
 from coterie.runs.tensor_file import read_tensors, write_tensors
 
 Numbers = dict[str, int]
@@ -73,13 +73,15 @@ class RunFolder:
             raise CoterieError(
                 f"the run in {self.folder} has other settings; resume it with its own, or start elsewhere"
             )
+        for half in self._half():
+            half.unlink(missing_ok=True)
 
     def clear(self) -> None:
         """Forget an earlier run in this folder, and nothing else that lies there."""
         if not self.folder.is_dir():
             return
         with saying(f"clear {self.folder}"):
-            for old in (*self._of_clients(), *(self.folder / n for n in self._files())):
+            for old in (*self._of_clients(), *self._half(), *(self.folder / n for n in self._files())):
                 old.unlink(missing_ok=True)
         for folder in (self.folder / "clients", self.folder):
             with suppress(OSError):  # not empty, or not there
@@ -88,7 +90,13 @@ class RunFolder:
     def _of_clients(self) -> list[Path]:
         """The files of rounds; not those that lie elsewhere, behind a link."""
         folder = self.folder / "clients"
-        return [] if folder.is_symlink() else sorted(folder.glob("[0-9]*.safetensors"))
+        if folder.is_symlink():
+            return []
+        return sorted([*folder.glob("[0-9]*.safetensors"), *folder.glob("[0-9]*.safetensors.part")])
+
+    def _half(self) -> list[Path]:
+        """What a kill can leave of a file that was being written."""
+        return [part_of(self.folder / name) for name in self._files()]
 
     def _files(self) -> tuple[str, ...]:
         return (
@@ -223,6 +231,9 @@ class RunFolder:
         for name, content in tables.items():
             write_whole(self.folder / name, content)
         (self.folder / CHECKPOINTS[1]).unlink(missing_ok=True)
+        self.write_summary(summary)
+
+    def write_summary(self, summary: dict[str, Any]) -> None:
         write_json(self.folder / "summary.json", summary)
 
     def result(self, without: Sequence[str] = ()) -> tuple[dict[str, Tensor], tuple[str, ...]]:

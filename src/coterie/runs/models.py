@@ -1,4 +1,4 @@
-"""Personal models for people: modules that predict, by client."""
+"""The models of a run for people: modules that take what the run's data was, and predict."""
 
 from __future__ import annotations
 
@@ -9,60 +9,83 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from coterie.data.federation import Task
-from coterie.data.images import Pixels
 from coterie.engine.rows import Rows
-from coterie.engine.scores import mixture_of
+from coterie.engine.scores import Outputs
 from coterie.protocol.personal import Personal
+from coterie.runs.inputs import Inputs
 
 
-def pixels_of(summary: Mapping[str, Any], like: Tensor) -> Pixels | None:
-    """How a run's images were read, if it had any that were kept as uint8."""
-    if not summary.get("pixels"):
-        return None
-    return Pixels(summary["normalise"], like.device, like.dtype)
+def outputs_of(summary: Mapping[str, Any]) -> Outputs:
+    """What the outputs of a run's models stand for."""
+    return Outputs(summary["task"], summary.get("outputs", 0), bool(summary.get("own_loss")))
 
 
-class PersonalModel:
-    """One client's model: call it with inputs for its predictions.
+class TrainedModel(nn.Module):
+    """A model that takes inputs as the run's data had them and reads them as training did; in eval mode.
 
-    Several modules mean that their predictions are averaged by weight: numbers as they are, classes as
-    probabilities (given as logarithms). Where the run's images were kept as uint8, so may `x` be.
+    Where the run's images were uint8, `x` is uint8 too, or floats from 0 to 1, which are pixels divided by 255.
+    `module` is the user's own, which takes what has been read: floats, normalised if the run normalised.
     """
 
-    def __init__(
-        self, modules: Sequence[nn.Module], weights: Tensor, task: Task, pixels: Pixels | None = None
-    ):
-        self.modules, self.weights, self.task, self.pixels = list(modules), weights, task, pixels
+    def __init__(self, module: nn.Module, inputs: Inputs, outputs: Outputs):
+        super().__init__()
+        self.module, self.inputs, self.outputs = module, inputs, outputs
+        self.eval().requires_grad_(False)  # to train it on: model.module.requires_grad_()
 
-    def state_dicts(self) -> list[dict[str, Tensor]]:
-        return [module.state_dict() for module in self.modules]
+    def extra_repr(self) -> str:
+        return f"takes {self.inputs}, for {self.outputs.task}"
 
-    def __call__(self, x: Any) -> Tensor:
-        first = next(self.modules[0].parameters())
-        x = torch.as_tensor(x, device=first.device)
-        x = x if self.pixels is None else self.pixels.read(x)
-        x = x.to(first.dtype) if x.is_floating_point() or x.dtype == torch.uint8 else x
-        with torch.no_grad():
-            outputs: list[Tensor] = [module(x) for module in self.modules]
-            if len(outputs) == 1:
-                return outputs[0]
-            weights = (self.weights / self.weights.sum()).to(first.device, first.dtype)
-            return mixture_of(outputs, weights.expand(len(x), -1), self.task)
+    def forward(self, x: Any) -> Tensor:
+        output: Tensor = self.module(self.inputs.read(x, like=next(self.parameters())))
+        return output
 
     def predict(self, x: Any) -> Tensor:
         """The class, or the number."""
-        output = self(x)
-        return output if self.task == "regression" else output.argmax(-1)
+        with torch.no_grad():
+            return self.outputs.predicted(self(x))
+
+
+class PersonalModel(TrainedModel):
+    """One client's model: its `module` is the user's own, or a `Mixture` of several."""
+
+    def state_dicts(self) -> list[dict[str, Tensor]]:
+        """Of the user's own modules."""
+        parts = self.module.parts if isinstance(self.module, Mixture) else [self.module]
+        return [part.state_dict() for part in parts]
+
+
+class Mixture(nn.Module):
+    """Several modules whose predictions are averaged by weight: numbers as they are, classes as probabilities.
+
+    Those of classes are given as logarithms.
+    """
+
+    weights: Tensor  # (part,)
+
+    def __init__(self, parts: Sequence[nn.Module], weights: Tensor, outputs: Outputs):
+        super().__init__()
+        self.parts, self.outputs = nn.ModuleList(parts), outputs
+        self.register_buffer("weights", weights / weights.sum())
+
+    def forward(self, x: Tensor) -> Tensor:
+        outputs: list[Tensor] = [part(x) for part in self.parts]
+        weights = self.weights.to(outputs[0].dtype)
+        return self.outputs.mixed(outputs, weights.expand(len(x), -1))
+
+
+def personal_model(
+    rows: Rows, own: Tensor, weights: Tensor, inputs: Inputs, outputs: Outputs
+) -> PersonalModel:
+    """Of rows (part, width), whose predictions are averaged by weight (part,)."""
+    parts = [rows.module_of(row) for row in own]
+    return PersonalModel(parts[0] if len(parts) == 1 else Mixture(parts, weights, outputs), inputs, outputs)
 
 
 class PersonalModels(Mapping[str, PersonalModel]):
     """Every client's model, by the client's id."""
 
-    def __init__(
-        self, rows: Rows, ids: Sequence[str], personal: Personal, task: Task, pixels: Pixels | None = None
-    ):
-        self._rows, self._personal, self._task, self._pixels = rows, personal, task, pixels
+    def __init__(self, rows: Rows, ids: Sequence[str], personal: Personal, inputs: Inputs, outputs: Outputs):
+        self._rows, self._personal, self._inputs, self._outputs = rows, personal, inputs, outputs
         self._at = {name: i for i, name in enumerate(ids)}
 
     def __getitem__(self, client: str) -> PersonalModel:
@@ -71,9 +94,8 @@ class PersonalModels(Mapping[str, PersonalModel]):
             raise KeyError(
                 f"there is no client {client!r}" + (f"; did you mean {close[0]!r}?" if close else "")
             )
-        i = self._at[str(client)]
-        modules = [self._rows.module_of(row) for row in self._personal.rows[i]]
-        return PersonalModel(modules, self._personal.weights[i], self._task, self._pixels)
+        i, personal = self._at[str(client)], self._personal
+        return personal_model(self._rows, personal.rows[i], personal.weights[i], self._inputs, self._outputs)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._at)

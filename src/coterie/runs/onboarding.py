@@ -2,7 +2,7 @@
 
 A client's loss is that of the centers on its points. Where a client as a whole has a cluster, it is the mean loss of
 its best center, and the margin is what the second best has more; where each point has one (FedEM, FedSoft, FedSPD),
-both are the mean over points of the same.
+both are the mean over points of the same. Whether it fits is told by the ranks of its points: see protocol/fit.py.
 """
 
 from __future__ import annotations
@@ -32,15 +32,18 @@ from coterie.protocol.clients import Question
 from coterie.protocol.cohort import Cohort
 from coterie.protocol.coordinator import Coordinator
 from coterie.protocol.evaluation import best_of
+from coterie.protocol.fit import FEWEST, RIVALS, Fit, of_center, own_center
 from coterie.protocol.message import Messages, RoundContext
 from coterie.protocol.personal import Personal
 from coterie.protocol.state import State
-from coterie.runs.models import PersonalModel, pixels_of
+from coterie.runs.inputs import Inputs
+from coterie.runs.models import PersonalModel, outputs_of, personal_model
 
 Summary = Mapping[str, Any]  # of the run: summary.json
 Ask = Callable[[Question, Messages], Messages | None]  # None: the clients are not to be asked this
 
-FAR = 2.0  # a loss above so many times the most that a client of the run has fits no cluster
+NAMED = 5  # clients that a summary names
+HALF = 0.5  # a cluster of which a client has less than this part of what it has most of is another one
 
 
 @dataclass(frozen=True)
@@ -79,20 +82,28 @@ class Onboarded:
     losses: tuple[float, ...]  # of each center, the mean over its points; none where there are no centers
     loss: float | None  # of its best center, or the mean over points of the best center's
     margin: float | None  # how much more the second best has; None where there is no second
-    limit: float | None  # the highest loss that fits; None where the run does not know
+    worse: float | None  # the chance that a point of it is worse than 4 of the run's; 0.2: it is like them
+    limit: float | None  # the highest such chance that fits; None where the run does not know
     model: PersonalModel = field(repr=False)  # called with inputs, it predicts
     personal: Personal = field(repr=False)  # the same as rows and weights
 
     @property
     def fits(self) -> bool | None:
-        """False: it fits no cluster; None: the run does not know."""
-        return None if self.limit is None or self.loss is None else self.loss <= self.limit
+        """False: it fits no cluster; None: it has too few points to tell, or the run does not know."""
+        if self.worse is None or self.limit is None or self.points < FEWEST:
+            return None
+        return self.worse <= self.limit
 
     def verdict(self) -> str:
         """In words."""
-        if self.fits is None:
+        if self.worse is None or self.limit is None:
             return "whether it fits is not known: this run did not keep how well its own clients do"
-        what = f"its loss is {self.loss:.4g}, and up to {self.limit:.4g} fits"
+        if self.points < FEWEST:
+            return f"too few points to tell whether it fits: it has {self.points}, and {FEWEST} are needed"
+        what = (
+            f"a point of it has a higher loss than {RIVALS} points of the run's clients with a chance of "
+            f"{self.worse:.3g}, and up to {self.limit:.3g} fits"
+        )
         return f"it fits: {what}" if self.fits else f"it fits no cluster: {what}"
 
     def save(self, folder: Path) -> None:
@@ -102,31 +113,27 @@ class Onboarded:
         write_whole(
             folder / "personal.safetensors", save({n: t.contiguous().cpu() for n, t in tensors.items()})
         )
-        kept = ("id", "points", "importance", "losses", "loss", "margin", "limit", "fits")
+        kept = ("id", "points", "importance", "losses", "loss", "margin", "worse", "limit", "fits")
         write_json(folder / "onboarded.json", {name: getattr(self, name) for name in kept})
 
 
-def own_fit(coordinator: Coordinator, ask: Ask, centers: Tensor) -> dict[str, Tensor]:
-    """(client,) each client's loss, on its held-out points if it has any: a new client's were not trained on.
-
-    Of the centers (cluster, width) that a new client would be offered; with the margin, where there are several.
-    Nothing where there are no centers to offer.
-    """
+def ask_fit(coordinator: Coordinator, ask: Ask, centers: Tensor) -> Messages | None:
+    """What clients say of the centers (cluster, width) that a new client would be offered; None: nothing."""
     if not coordinator.has_centers:
-        return {}
-    state = coordinator.state.for_everyone()
-    found = ask("fit", state.offer(centers=centers[None]))
-    if found is None:
-        return {}
-    names = {"loss": "fit", "margin": "margin"}
-    return {
-        names[field]: found.scattered(field, len(coordinator)) for field in names if field in found.fields
-    }
+        return None
+    found = ask("fit", coordinator.state.for_everyone().offer(centers=centers[None]))
+    return found if found is not None and len(found) else None
 
 
-def onboard(
-    summary: Summary, recipe: Recipe, centers: Tensor, fit: Tensor | None, given: Client
-) -> Onboarded:
+def placed_elsewhere(ids: Sequence[str], importance: Tensor, answered: Messages) -> dict[str, Any]:
+    """The clients that onboarding would give another cluster than the run did, by importance (client, cluster)."""
+    mine = importance[answered.clients]
+    there = mine.gather(1, answered.importance.argmax(1, keepdim=True))[:, 0]
+    elsewhere = answered.clients[there < HALF * mine.max(1).values].tolist()
+    return {"clients": len(elsewhere), "first": [ids[i] for i in elsewhere[:NAMED]]}
+
+
+def onboard(summary: Summary, recipe: Recipe, centers: Tensor, fit: Fit | None, given: Client) -> Onboarded:
     """One client, alone in a cohort, with the run's centers (cluster, width)."""
     where = f"client {given.id!r}"
     cohort = _cohort(summary, recipe, given, where)
@@ -142,12 +149,15 @@ def onboard(
         raise CoterieError(
             f"{where}: its model diverged in training; a run with a smaller learning_rate is needed"
         )
-    loss = margin = None
+    loss = margin = worse = limit = None
     if losses is not None:
         best, second = best_of(cohort, losses, recipe.algorithm.soft)
         loss, margin = float(best), None if second is None else float(second)
-    modules = [cohort.model.rows.module_of(row) for row in personal.rows[0]]
-    pixels = pixels_of(summary, personal.rows)
+    if losses is not None and fit is not None and fit.known:
+        center = own_center(cohort, losses, recipe.algorithm.soft)
+        worse, limit = fit.worse(of_center(losses, center), center), fit.limit(len(center))
+    inputs, outputs = Inputs.of(summary), outputs_of(summary)
+    model = personal_model(cohort.model.rows, personal.rows[0], personal.weights[0], inputs, outputs)
     return Onboarded(
         id=given.id,
         points=len(cohort.points.at),
@@ -155,8 +165,9 @@ def onboard(
         losses=() if losses is None else tuple(cohort.means(losses)[0].tolist()),
         loss=loss,
         margin=margin,
-        limit=_limit(fit),
-        model=PersonalModel(modules, personal.weights[0], summary["task"], pixels),
+        worse=worse,
+        limit=limit,
+        model=model,
         personal=personal,
     )
 
@@ -176,6 +187,7 @@ def _cohort(summary: Summary, recipe: Recipe, given: Client, where: str) -> Coho
     points = _points(summary, given.train, where).to(model.device, model.dtype)
     known = points.y if task == "regression" else torch.zeros_like(points.y)  # labels are checked next
     model.probe(points.x[:4], known[:4])
+    model.check_range(points.x)
     _check_labels(model, points, task, where)
     key = id_keys([given.id]).to(model.device)
     cohort = Cohort.whole(model, recipe.training, points, key, task, recipe.context.seed)
@@ -188,12 +200,6 @@ def _offer(recipe: Recipe, centers: Tensor, cohort: Cohort) -> Messages:
     state = State(centers[None], cohort.keys, cohort.model.rows, True, recipe.context, newcomer)
     has_centers = bool(recipe.algorithm.final_offer(recipe.algorithm.begin(state)).fields)
     return state.offer(centers=state.centers) if has_centers else state.offer()
-
-
-def _limit(fit: Tensor | None) -> float | None:
-    """FAR times the most that a client of the run has; those that diverged do not count."""
-    known = None if fit is None else fit[fit.isfinite()]
-    return None if known is None or not len(known) else FAR * float(known.max())
 
 
 # its data
@@ -237,14 +243,8 @@ def _points(summary: Summary, given: Pairs, where: str) -> Points:
             f"{where} has {_shape(own)} and the clients of the run have {_shape(theirs)}; it needs the same"
         )
     y = _numbered(given.y, summary["classes"], where) if summary["task"] != "regression" else given.y
-    x = _as_pixels(given.x, where) if summary.get("pixels") else given.x
+    x = Inputs.of(summary).like_theirs(given.x, where)
     return Points.of([(x, targets([Named(where, y)], summary["task"]).y[0])])
-
-
-def _as_pixels(x: Tensor, where: str) -> Tensor:
-    if not torch.equal(x, x.clamp(0, 255).round()):
-        raise CoterieError(f"{where} has other inputs than pixels; the run needs whole numbers from 0 to 255")
-    return x.to(torch.uint8)
 
 
 def _numbered(y: Array, classes: Sequence[str], where: str) -> Array:

@@ -16,15 +16,19 @@ from coterie.backends.processes import here
 from coterie.data.federation import Description
 from coterie.engine import storage
 from coterie.errors import CoterieError
+from coterie.files import finite
 from coterie.protocol.clients import Refused
 from coterie.protocol.coordinator import Coordinator
+from coterie.protocol.fit import Fit
 from coterie.protocol.message import Messages
 from coterie.protocol.personal import is_shared
 from coterie.protocol.result import Result, Snapshot
 from coterie.runs import client_table
+from coterie.runs.alarms import Alarms
 from coterie.runs.folder import RunFolder
+from coterie.runs.judging import verdict_of
 from coterie.runs.monitor import Monitor, last
-from coterie.runs.onboarding import Recipe, own_fit
+from coterie.runs.onboarding import Recipe, ask_fit, placed_elsewhere
 from coterie.runs.result import Record, Run
 from coterie.runs.signals import WholeRounds
 from coterie.runs.summary import summarise
@@ -79,6 +83,7 @@ class Recorder:
         self.checkpoint_every = checkpoint_every
         self.records: list[Record] = []
         self.monitor = Monitor(coordinator, about)
+        self.alarms = Alarms()
         self._last: Result | None = None  # how things stand after the last round
 
     def open(self, experiment: str, resume: bool) -> None:
@@ -128,6 +133,11 @@ class Recorder:
         }
         if coordinator.stage.n_init > 1:
             record["attempt"] = progress.attempt
+        # in its first round nobody knows yet whether centers have stopped to separate
+        until = coordinator.stage.until == "separated" and coordinator.stage.rounds > 1
+        if until and progress.over and progress.last_attempt:
+            record["separated"] = progress.ended
+            self.alarms.stage_ended(coordinator.stage, progress.ended)
         record["loss"] = self._training_loss(sent)  # waits for a GPU to be done
         trained = time.perf_counter()
         columns: dict[str, Tensor] = {}
@@ -158,6 +168,15 @@ class Recorder:
                     name,
                 )
 
+    def _warn_if_elsewhere(self, clients: int, first: list[str]) -> None:
+        if clients:
+            log.warning(
+                "%d of %d clients are in another cluster than onboarding would find for their data: %s",
+                clients,
+                len(self.coordinator),
+                ", ".join(first) + (", ..." if clients > len(first) else ""),
+            )
+
     def checkpoint(self) -> None:
         """Between rounds: the records on disk reach at least as far as any checkpoint."""
         if self.store is not None:
@@ -186,6 +205,8 @@ class Recorder:
 
     def _columns(self, record: Record, sent: Messages, snapshot: Snapshot) -> dict[str, Tensor]:
         columns = {"importance": snapshot.importance}
+        if not self.coordinator.stage.algorithm.votes:
+            self.alarms.evaluated((record["stage"], record.get("attempt", 0)), snapshot)
         for name, each in (snapshot.scores.named() if snapshot.scores else {}).items():
             record[f"test_{name}"] = _number(float(each.nanmean()))
             columns[f"test_{name}"] = each
@@ -207,10 +228,19 @@ class Recorder:
         coordinator, store = self.coordinator, self.store
         result = self._finished() if self._last is None else self._last
         coordinator.count_final_offer()
-        fit = own_fit(coordinator, self.monitor.ask, result.centers)
-        result = replace(result, fit=fit.get("fit"), margin=fit.get("margin"), sizes=self.monitor.sizes())
+        answered = ask_fit(coordinator, self.monitor.ask, result.centers)
+        if answered is not None:
+            margin = answered.scattered("margin", len(coordinator)) if "margin" in answered.fields else None
+            result = replace(result, fit=Fit.of(answered), margin=margin)
+        result = replace(result, sizes=self.monitor.sizes())
         summary = summarise(coordinator, self.about, result)
+        if answered is not None and len(result.centers) > 1:
+            summary["placed_elsewhere"] = placed_elsewhere(coordinator.ids, result.importance, answered)
+            self._warn_if_elsewhere(**summary["placed_elsewhere"])
         summary["metrics"] = last(self.records, coordinator.progress.stage)
+        verdict = verdict_of(coordinator, self.monitor.ask, result, self.records)
+        if verdict is not None:
+            summary["verdict"] = finite(verdict.as_dict())
         if self.monitor.refused:
             summary["not_asked"] = self.monitor.refused
         tables = partial(client_table.files, coordinator.ids, result, summary["clusters"])
@@ -237,7 +267,9 @@ def _tensors(result: Result) -> dict[str, Tensor]:
         "personal.rows": rows[:1] if is_shared(rows) else rows,
         "personal.weights": result.personal.weights,
     }
-    known = {"fit": result.fit, "margin": result.margin, "size": result.sizes}
+    known = {"margin": result.margin, "size": result.sizes}
+    if result.fit is not None:
+        known.update({"fit.losses": result.fit.losses, "fit.points": result.fit.points})
     known.update(
         {f"personal.{n}": each for n, each in (result.scores.named() if result.scores else {}).items()}
     )

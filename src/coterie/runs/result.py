@@ -6,8 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torch import nn
-
 from coterie.data.federation import Task
 from coterie.data.own.arrays import Client
 from coterie.engine.rows import Rows
@@ -15,8 +13,10 @@ from coterie.errors import CoterieError
 from coterie.protocol.result import Result
 from coterie.runs import onboarding
 from coterie.runs.client_table import client_lines, frame
-from coterie.runs.models import PersonalModels, pixels_of
+from coterie.runs.inputs import Inputs
+from coterie.runs.models import PersonalModels, TrainedModel, outputs_of
 from coterie.runs.onboarding import Onboarded, Recipe
+from coterie.runs.verdict import Verdict
 
 if TYPE_CHECKING:
     import pandas
@@ -40,7 +40,8 @@ class Run:
     ):
         self.ids, self.task, self.records, self.summary, self.folder = ids, task, records, summary, folder
         self._rows, self._result, self._recipe = rows, result, recipe
-        self.personal = PersonalModels(rows, ids, result.personal, task, pixels_of(summary, result.centers))
+        self._inputs, self._outputs = Inputs.of(summary), outputs_of(summary)  # of its models
+        self.personal = PersonalModels(rows, ids, result.personal, self._inputs, self._outputs)
         self.classes: list[str] = summary["classes"]  # the words behind the labels, where they were words
 
     def __repr__(self) -> str:
@@ -49,9 +50,15 @@ class Run:
         return f"<a run of {self.summary['algorithm']}: {len(self.ids)} clients, {rounds} rounds{where}>"
 
     @property
-    def centers(self) -> list[nn.Module]:
+    def verdict(self) -> Verdict | None:
+        """Whether its clusters are any good, in a few sentences; None where it has none."""
+        return Verdict.of(self.summary.get("verdict"))
+
+    @property
+    def centers(self) -> list[TrainedModel]:
         """One model per cluster."""
-        return [self._rows.module_of(row) for row in self._result.centers]
+        modules = [self._rows.module_of(row) for row in self._result.centers]
+        return [TrainedModel(module, self._inputs, self._outputs) for module in modules]
 
     @property
     def importance(self) -> pandas.DataFrame:

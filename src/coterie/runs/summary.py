@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from coterie.data.federation import Description
+from coterie.engine.model import LOSSES
 from coterie.engine.scores import Scores
 from coterie.engine.training import Training
 from coterie.files import finite
@@ -75,9 +76,11 @@ def summarise(coordinator: Coordinator, about: Description, result: Snapshot) ->
         "classes": list(about.classes),
         "inputs": list(about.inputs),
         "pixels": about.pixels,
+        "integers": about.integers and coordinator.model.takes_integers(about.inputs),
         "normalise": about.normalise,
         "augment": about.augment,
         "outputs": about.n_outputs,
+        "own_loss": coordinator.model.loss is not LOSSES[about.task],
         "features": list(about.features),
         "seed": coordinator.seed,
         "rounds": coordinator.progress.played,

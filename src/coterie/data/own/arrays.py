@@ -66,6 +66,8 @@ def _inputs(given: object, where: str, tokens: bool) -> Tensor:
                 f"{where} has other inputs than characters; next-character needs whole numbers from 0"
             )
         return torch.from_numpy(array.astype(np.int64))
+    if array.dtype.kind in "iu" and not (array > np.iinfo(np.int64).max).any():
+        return torch.from_numpy(array.astype(_signed(array.dtype)))
     return torch.from_numpy(floats(array))
 
 
@@ -76,6 +78,11 @@ def _targets(given: object, where: str) -> Array:
     if array.dtype.kind not in "fiubU":
         raise CoterieError(f"{where} holds {_kind(array)}; only numbers or words are allowed")
     return array if array.dtype.kind != "f" else floats(array)
+
+
+def _signed(kind: np.dtype[Any]) -> np.dtype[Any]:
+    """Integers as narrow as they were given, but for uint8, which is kept for images (`Pixels`)."""
+    return np.dtype(np.int64) if kind == np.uint64 else np.promote_types(kind, np.int16)
 
 
 def floats(array: Array) -> Array:

@@ -148,7 +148,7 @@ def _read(files: Sequence[Path], columns: Columns) -> tuple[list[Client], list[s
 def _federation(clients: Sequence[Client], test_fraction: float, task: Task | None, seed: int) -> Federation:
     require(0 <= test_fraction < 1, "test_fraction", test_fraction, "a number from 0 and below 1")
     _check_shapes(clients)
-    clients = [_with_shaped_test(client) for client in clients]
+    clients = _of_one_kind([_with_shaped_test(client) for client in clients])
     given = [Named(f"client {c.id!r}", c.train.y) for c in clients]
     given += [Named(f"client {c.id!r}: test", c.test.y) for c in clients if c.test is not None]
     meant = targets(given, task)
@@ -198,6 +198,21 @@ def _with_shaped_test(client: Client) -> Client:
     if client.test is None or len(client.test.x):
         return client
     return client._replace(test=Pairs(client.train.x[:0], client.train.y[:0]))
+
+
+def _of_one_kind(clients: Sequence[Client]) -> Sequence[Client]:
+    """Inputs stay integers if all are; where some client has floats, all have."""
+
+    def floating(part: Pairs) -> Pairs:
+        return part if part.x.is_floating_point() else part._replace(x=part.x.float())
+
+    parts = [part for c in clients for part in (c.train, c.test) if part is not None]
+    if not any(part.x.is_floating_point() for part in parts):
+        return clients
+    return [
+        c._replace(train=floating(c.train), test=None if c.test is None else floating(c.test))
+        for c in clients
+    ]
 
 
 def _vocabulary(clients: Sequence[Client]) -> int:

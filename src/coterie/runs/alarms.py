@@ -1,0 +1,69 @@
+"""Warnings while a run is played, each once: centers that became alike, a cluster that lost its last client."""
+
+from __future__ import annotations
+
+import logging
+
+from torch import Tensor
+
+from coterie.protocol.result import Snapshot
+from coterie.protocol.stages import Stage
+
+log = logging.getLogger("coterie")
+
+ALIKE = 0.02  # two centers are alike if their losses differ by less than this part of them, on average over clients
+APART = 0.2  # ... and were separate if by more than this
+
+
+class Alarms:
+    """What was seen of the present stage, so that only what changes is told."""
+
+    def __init__(self) -> None:
+        self._when = (0, 0)  # stage and attempt
+        self._apart: set[tuple[int, int]] = set()
+        self._held: set[int] = set()
+        self._merged_once: set[tuple[int, int]] = set()
+        self._lost_once: set[int] = set()
+
+    def stage_ended(self, stage: Stage, separated: bool) -> None:
+        if not separated:
+            log.warning(
+                "%s, which was to separate the centers, did not in %d rounds; what follows begins at centers that "
+                "clients hardly tell apart: more rounds, or another init, may help",
+                stage.algorithm.title(),
+                stage.rounds,
+            )
+
+    def evaluated(self, when: tuple[int, int], now: Snapshot) -> None:
+        """In this stage and attempt of it."""
+        if when != self._when:
+            self._when, self._apart, self._held = when, set(), set()
+        known = now.importance.isfinite().all(1)
+        if now.importance.shape[1] > 1 and bool(known.any()):
+            self._lost(now.importance[known])
+            if now.losses is not None:
+                self._merged(now.losses[known])
+
+    def _lost(self, importance: Tensor) -> None:
+        """A center that was the largest of some client and is now of none."""
+        held = set(importance.argmax(1).tolist())
+        for cluster in sorted(self._held - held - self._lost_once):
+            log.warning("cluster %d has lost its last client", cluster)
+        self._lost_once |= self._held - held
+        self._held = held
+
+    def _merged(self, losses: Tensor) -> None:
+        """By the losses (client, cluster) that clients have under each center."""
+        clusters = losses.shape[1]
+        for s in range(clusters):
+            for t in range(s):
+                both = losses[:, [s, t]]
+                both = both[both.isfinite().all(1)]
+                if not len(both):
+                    continue
+                apart = float((both[:, 0] - both[:, 1]).abs().mean() / both.mean())
+                if apart > APART:
+                    self._apart.add((t, s))
+                elif apart < ALIKE and (t, s) in self._apart - self._merged_once:
+                    self._merged_once.add((t, s))
+                    log.warning("centers %d and %d, which were separate, have become alike", t, s)
