@@ -86,6 +86,35 @@ def test_a_folder_whose_model_is_code_needs_trust(
     assert coterie.load("r", trust=True).summary["rounds"] == 2
 
 
+@pytest.mark.parametrize("command", ["compare", "show", "cite"])
+def test_what_only_reads_a_folder_runs_no_code(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    forget_modules()
+    assert main(["run", "theirs/own.toml", "--out", "r"]) == 0
+    forget_modules()
+    Path("theirs/was-run").unlink()
+    assert main([command, "r"]) == 0
+    assert not Path("theirs/was-run").exists()
+
+
+def test_again_clears_nothing_while_a_method_of_the_folder_is_run(capsys: pytest.CaptureFixture[str]) -> None:
+    several = {**{k: v for k, v in OWN.items() if k != "algorithm"}, "model": "linear"}
+    methods = [{"algorithm": {"name": "FedAvg"}}, {"algorithm": {"name": "Local"}}]
+    Path("several.toml").write_text(toml.write({**several, "method": methods}))
+    assert main(["run", "several.toml", "--out", "r"]) == 0
+    before = sorted(map(str, Path("r").rglob("*")))
+    hold = "import sys, time; from pathlib import Path; from coterie.runs.lock import locked\n"
+    hold += "with locked(Path('r/Local')): print('held', flush=True); time.sleep(600)"
+    other = subprocess.Popen([sys.executable, "-c", hold], stdout=subprocess.PIPE, text=True)
+    try:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "held\n"
+        assert f"process {other.pid}" in refused(capsys, "run", "several.toml", "--out", "r", "--again")
+        assert sorted(map(str, Path("r").rglob("*"))) == before
+    finally:
+        other.kill()
+        other.wait()
+
+
 def test_an_experiment_cannot_name_a_command(capsys: pytest.CaptureFixture[str]) -> None:
     command = {"name": "os:system", "command": "touch theirs/was-run"}
     Path("evil.toml").write_text(toml.write({**OWN, "model": command}))

@@ -116,12 +116,14 @@ def _make_room(experiment: Experiment, folder: Path, again: bool) -> None:
             f"--out is '{folder}', which already holds a run; allowed is another folder, --again to start over, "
             f"or `coterie resume {folder}`"
         )
-    old = [RunFolder(folder / label) for label in labels_of(folder)]
-    for store in (*old, *reversed(taken)):
-        if store.folder.is_dir() and (store.folder == folder or not store.folder.is_symlink()):
-            with locked(store.folder):
-                forget(store.folder)
-                store.clear()
+    old = [*(RunFolder(folder / label) for label in labels_of(folder)), *reversed(taken)]
+    stores = [s for s in old if s.folder.is_dir() and (s.folder == folder or not s.folder.is_symlink())]
+    with ExitStack() as held:
+        for store in stores:  # all of them, before any is cleared
+            held.enter_context(locked(store.folder))
+        for store in stores:
+            forget(store.folder)
+            store.clear()
 
 
 # playing
