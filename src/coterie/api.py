@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from coterie import toml
 from coterie.algorithms.initialisation import Initialisation, as_stages
 from coterie.backends.simulation import simulate
 from coterie.data import from_arrays
@@ -57,7 +57,7 @@ def load(
     if below and not store.finished:
         raise CoterieError(f"{folder} holds the runs {', '.join(below)}; load one of these folders below it")
     summary, (tensors, ids) = store.summary(), store.result()
-    in_python = "made" in tomllib.loads(store.experiment.read_text(encoding="utf-8"))
+    in_python = "made" in toml.load(store.experiment)
     if model is None:
         if in_python:
             raise CoterieError(
@@ -128,7 +128,7 @@ def _stages_of_experiment(store: RunFolder) -> Stages:
 
 def _check_same(store: RunFolder, stages: Stages) -> None:
     """Is this what the run was made with? Its folder has it in words."""
-    last = tomllib.loads(store.experiment.read_text(encoding="utf-8"))["stages"][-1]
+    last = toml.load(store.experiment)["stages"][-1]
     for name in ("algorithm", "training"):
         given = getattr(stages[-1], name)
         if f"{name}={given!r}" not in last:

@@ -97,7 +97,7 @@ def test_a_checkpoint_of_another_run_or_of_other_data_is_refused(tmp_path: Path)
 def three_rounds(tmp_path: Path) -> RunFolder:
     store = folder(tmp_path)
     for number in range(3):
-        record = {"round": number, "sent": 5, "seconds": 0.1}
+        record = {"round": number, "stage": 0, "sent": 5, "seconds": 0.1}
         store.write_round(number, record, {"importance": torch.rand(5, 2)})
     return store
 

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from coterie.experiment.experiment import Experiment, Prepared
     from coterie.runs.folder import RunFolder
 
+DIVERGED = 3  # the exit code of a run that was stopped because it diverged, or because nobody was heard
+
 Wide = Annotated[
     bool, typer.Option("--wide", help="Every column of the table, however many clusters there are.")
 ]
@@ -86,7 +88,7 @@ def resume(
 
 def refuse_from_python(folder: Path, instead: str) -> None:
     path = folder / "experiment.toml"
-    if path.is_file() and toml.read(path.read_text(encoding="utf-8"), str(folder)).get("made"):
+    if path.is_file() and toml.load(path).get("made"):
         raise CoterieError(f"{folder} was made in Python; {instead}")
 
 
@@ -136,6 +138,7 @@ def _play(prepared: Prepared, folder: Path, wide: bool) -> int:
     from coterie.protocol.stages import Progress
     from coterie.report.progress import Watcher
     from coterie.runs.folder import RunFolder
+    from coterie.runs.verdict import ended_badly
 
     console = open_console()
     try:
@@ -154,7 +157,8 @@ def _play(prepared: Prepared, folder: Path, wide: bool) -> int:
         raise Lost(f"{lost}; go on with `coterie resume {folder}`") from lost
     if here().first:
         _show(experiment, folder, wide)
-    return 0
+    stores = [RunFolder(experiment.folder_of(method, folder)) for method in experiment.methods]
+    return here().once(lambda: DIVERGED if any(ended_badly(one.summary()) for one in stores) else 0)
 
 
 def _how_far(store: RunFolder) -> tuple[bool, bool]:

@@ -163,7 +163,10 @@ class Experiment:
             with saying(Section("choosing")):
                 self.choosing.numbers(len(federation))
         with saying(Section("model", self.model)), _threads(self.threads):
-            return Prepared(self, federation, self._simulation(federation))
+            simulation = self._simulation(federation)
+        for method in self.methods:
+            simulation.check_memory(method.stages)
+        return Prepared(self, federation, simulation)
 
     def _simulation(self, federation: Federation) -> Simulation:
         """The model and the data, tried together once for all methods."""
@@ -263,12 +266,7 @@ def _threads(number: int | None) -> Iterator[None]:
 def load(path: Path | str, overrides: Iterable[str] = (), seed: int | None = None) -> Experiment:
     """The experiment in a file, with changes such as "algorithm.pull=0.5"."""
     path = Path(path)
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as problem:
-        reason = problem.strerror if isinstance(problem, OSError) else "it is not UTF-8 text"
-        raise CoterieError(f"{path} cannot be read ({reason}); allowed is a TOML file") from problem
-    table = toml.read(text, str(path))
+    table = toml.load(path)
     toml.change(table, overrides)
     if seed is not None:
         table["seed"] = seed

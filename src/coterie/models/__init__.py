@@ -7,9 +7,11 @@ import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import torch
 from torch import nn
 
 from coterie.errors import SettingError, require
+from coterie.memory import require_memory
 from coterie.models.general import cnn, linear, mlp
 from coterie.models.mobilenet import mobilenet_v2
 from coterie.models.own import builds_model as builds_model
@@ -63,6 +65,8 @@ def build(
     make = own_model(name, None if folder is None else Path(folder)) if ":" in name else _known(name)
     sized = () if ":" in name else _sizes(name, input_shape, n_outputs)
     _check_settings(name, make, len(sized), settings)
+    if ":" not in name:
+        _check_memory(name, lambda: make(*sized, **settings))
 
     def factory() -> nn.Module:
         model = make(*sized, **settings)
@@ -74,6 +78,16 @@ def build(
         return model
 
     return factory
+
+
+def _check_memory(name: str, make: Factory) -> None:
+    """Would a model of ours fit into memory? On the device "meta" it has shapes and no numbers."""
+    try:
+        with torch.device("meta"):
+            numbers = sum(parameter.numel() for parameter in make().parameters())
+    except (RuntimeError, OverflowError, TypeError):  # sizes that PyTorch cannot count
+        numbers = 2**63
+    require_memory(4 * numbers, f"the model {name!r} with these settings")
 
 
 def xavier_normal(model: nn.Module) -> None:

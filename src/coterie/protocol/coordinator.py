@@ -46,6 +46,7 @@ class Coordinator:
         self.keys = id_keys(ids).to(model.device)
         self.traffic = Traffic()
         self.progress = Progress(stages)
+        self.left_out = self.keys[:0]  # (client,) whose messages of the last round were not finite
         self.best: Attempt | None = None  # of the attempts of this stage that are over
         self.state = self._enter(first_centers(model, stages[0].algorithm.clusters()))
 
@@ -73,7 +74,7 @@ class Coordinator:
             self._go_on()
         self.progress.round += 1
         state = replace(self.state, context=self.progress.context(self.seed))
-        self.state, sent = play_round(self.stage, state, self.clients, self.ids, self.traffic)
+        self.state, sent, self.left_out = play_round(self.stage, state, self.clients, self.ids, self.traffic)
         if self.stage.until == "separated":
             self._end_if_separated(sent.clients)
         if self.progress.over and self.stage.n_init > 1:
@@ -129,6 +130,10 @@ class Coordinator:
             self.state = replace(self.best.state, context=self.state.context)
             self.best = None
             self.clients.ask("restore", everybody, self.state.context)
+
+    def go_back(self, centers: Tensor) -> None:
+        """To earlier centers of this stage; what clients keep stays as it is."""
+        self.state = replace(self.state, centers=centers)
 
     # models
 

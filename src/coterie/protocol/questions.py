@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from coterie.errors import CoterieError
-from coterie.protocol import evaluation, fit, judgement, selection, separation
+from coterie.protocol import evaluation, fit, judgement, scale, selection, separation
 from coterie.protocol.clients import Question
 from coterie.protocol.cohort import Cohort
 from coterie.protocol.fields import SIZE, Declared, Field
@@ -22,6 +22,7 @@ _ANSWERS: dict[Question, Answer] = {
     "separation": lambda stage, cohort, offer: separation.measure(cohort, offer),
     "size": lambda stage, cohort, offer: {"size": cohort.sizes},
     "training_loss": lambda stage, cohort, offer: evaluation.training_loss(cohort),
+    "scale": lambda stage, cohort, offer: scale.measure(cohort),
     "evaluate": lambda stage, cohort, offer: evaluation.evaluate(stage.algorithm, cohort, offer),
     "finish": lambda stage, cohort, offer: evaluation.finish(stage.algorithm, cohort, offer),
     "fit": lambda stage, cohort, offer: fit.measure(stage.algorithm, cohort, offer, _withholds_sizes(stage)),
@@ -62,6 +63,7 @@ _DECLARED: dict[Question, Declared] = {
     "separation": dict.fromkeys(("loss", "margin", "moved", "grown"), _LOSS),
     "size": {"size": SIZE},
     "training_loss": {"loss": _LOSS},
+    "scale": dict.fromkeys(("input", "target", "guess"), _LOSS),
     "evaluate": _EVALUATED,
     "finish": {
         **_EVALUATED,

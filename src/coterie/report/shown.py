@@ -84,7 +84,7 @@ def read(folder: Path, wide: bool) -> tuple[list[Shown], list[str]]:
 
 def _read(store: RunFolder, wide: bool) -> Shown:
     try:
-        table = toml.read(store.experiment.read_text(encoding="utf-8"), str(store.experiment))
+        table = toml.load(store.experiment)
         summary = store.summary() if store.finished else None
         lines, clusters = lines_so_far(store) if summary is None else read_lines(store)
         return Shown(
@@ -98,6 +98,8 @@ def _read(store: RunFolder, wide: bool) -> Shown:
             summary=summary,
             numbers={} if summary is None else measured(summary, wide),
         )
+    except CoterieError:
+        raise
     except (ValueError, KeyError, IndexError, TypeError, AttributeError) as problem:
         raise CoterieError(f"{store.folder} holds no whole run: {problem}") from problem
 

@@ -24,8 +24,8 @@ from typing import Any
 from torch import Tensor
 
 from coterie.errors import CoterieError
-from coterie.files import make_folder, open_own, part_of, saying, write_json, write_whole
-from coterie.runs.tensor_file import read_tensors, write_tensors
+from coterie.files import finite, make_folder, open_own, part_of, saying, write_json, write_whole
+from coterie.runs.tensor_file import CHECKSUM, read_tensors, write_tensors
 
 Numbers = dict[str, int]
 
@@ -34,6 +34,8 @@ log = logging.getLogger("coterie")
 CHECKPOINTS = ("checkpoint.safetensors", "checkpoint.previous.safetensors")  # the newest, and the one before
 NEXT = "checkpoint.next.safetensors"  # while it is written
 IMPORTANCE, CLIENTS = TABLES = ("importance.csv", "clients.csv")
+NEEDED = ("algorithm", "task", "rounds", "classes", "megabytes")  # of a summary, in every version
+COUNTS = ("round", "stage", "sent")  # of a record
 MODELS = ("centers", "personal.rows", "personal.weights")  # of a result: most of its bytes
 
 
@@ -69,7 +71,7 @@ class RunFolder:
             if self.taken:
                 raise CoterieError(f"{self.folder} already holds a run; resume it, or choose another folder")
             self.create(experiment)
-        elif self.experiment.read_text(encoding="utf-8") != experiment:
+        elif self.experiment.read_bytes() != experiment.encode():
             raise CoterieError(
                 f"the run in {self.folder} has other settings; resume it with its own, or start elsewhere"
             )
@@ -130,7 +132,7 @@ class RunFolder:
         lines = path.read_bytes().splitlines() if path.exists() else []
         records: list[dict[str, Any]] = []
         for number in range(len(lines) if rounds is None else rounds):
-            record = _record(lines[number]) if number < len(lines) else None
+            record = _record(lines[number], number) if number < len(lines) else None
             torn = rounds is None and number + 1 == len(lines)  # the last line, of a run that was killed
             if record is None and not torn:
                 record = self._kept_record(number)
@@ -146,7 +148,7 @@ class RunFolder:
             _, notes = read_tensors(self.columns_of(round))
         except CoterieError:
             return None
-        return _record(notes.get("record", "").encode())
+        return _record(notes.get("record", "").encode(), round)
 
     def keep_records(self, rounds: int) -> list[dict[str, Any]]:
         """Forget the rounds behind the last checkpoint: they will be played again."""
@@ -234,27 +236,46 @@ class RunFolder:
         self.write_summary(summary)
 
     def write_summary(self, summary: dict[str, Any]) -> None:
-        write_json(self.folder / "summary.json", summary)
+        write_json(self.folder / "summary.json", {**summary, CHECKSUM: _checksum(summary)})
 
     def result(self, without: Sequence[str] = ()) -> tuple[dict[str, Tensor], tuple[str, ...]]:
         """Its tensors, all or without some, and the ids of the clients."""
-        tensors, notes = read_tensors(self.folder / "result.safetensors", without)
-        return tensors, tuple(json.loads(notes["ids"]))
+        path = self.folder / "result.safetensors"
+        tensors, notes = read_tensors(path, without)
+        try:
+            ids = json.loads(notes.get("ids", ""))
+        except (ValueError, RecursionError):
+            ids = None
+        known = isinstance(ids, list) and all(isinstance(one, str) for one in ids)
+        if not known or len(tensors.get("importance", ())) != len(ids):
+            raise CoterieError(f"{path} is not the result of a run")
+        return tensors, tuple(ids)
 
     def summary(self) -> dict[str, Any]:
+        path = self.folder / "summary.json"
         try:
-            summary: dict[str, Any] = json.loads((self.folder / "summary.json").read_text())
-        except (OSError, json.JSONDecodeError) as problem:
+            summary = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError, RecursionError) as problem:
             raise CoterieError(
                 f"{self.folder} has no finished run: its summary.json cannot be read"
             ) from problem
+        if not isinstance(summary, dict) or not set(NEEDED) <= summary.keys():
+            raise CoterieError(f"{path} is not the summary of a run")
+        if summary.pop(CHECKSUM, None) not in (None, _checksum(summary)):  # runs of older versions have none
+            raise CoterieError(f"{path} is damaged: it is not as it was written")
         return summary
 
 
-def _record(line: bytes) -> dict[str, Any] | None:
-    """None: it is no line of a round."""
+def _checksum(summary: dict[str, Any]) -> str:
+    content = json.dumps(finite(summary), sort_keys=True).encode()
+    return hashlib.blake2b(content, digest_size=16).hexdigest()
+
+
+def _record(line: bytes, round: int) -> dict[str, Any] | None:
+    """None: it is no line of this round."""
     try:
         record = json.loads(line)
-    except ValueError:  # no JSON, or no text at all
+    except (ValueError, RecursionError):  # no JSON, or no text at all
         return None
-    return record if isinstance(record, dict) and "round" in record else None
+    known = isinstance(record, dict) and all(type(record.get(name)) is int for name in COUNTS)
+    return record if known and record["round"] == round else None

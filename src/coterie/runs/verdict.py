@@ -99,6 +99,11 @@ class Verdict:
         return Verdict(told["good"], tuple(told["findings"]), tuple(told["sentences"]), told["numbers"])
 
 
+def ended_badly(summary: Mapping[str, Any]) -> bool:
+    """Was the run stopped, or did it diverge?"""
+    return "stopped" in summary or "diverged" in (summary.get("verdict") or {}).get("findings", ())
+
+
 def unknown(why: str) -> Verdict:
     return Verdict(None, ("unknown",), (f"Whether the clusters are any good is not known: {why}.",))
 
