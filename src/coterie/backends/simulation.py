@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, replace
 from shutil import disk_usage
 from tempfile import gettempdir
@@ -28,6 +29,8 @@ from coterie.protocol.coordinator import Coordinator, check
 from coterie.protocol.message import ALONE, Group, Messages, RoundContext
 from coterie.protocol.privacy import warn_of_buffers
 from coterie.protocol.stages import Stages
+
+log = logging.getLogger("coterie")
 
 
 @dataclass
@@ -92,6 +95,7 @@ class Simulation:
         """At the beginning of the first stage."""
         check(stages, len(self.data))
         self.check_memory(stages)
+        warn_of_many_clusters(stages, len(self.data))
         warn_of_buffers((stage.privacy for stage in stages), self.model.rows)
         if self.model.needs_two:
             warn_of_small_batches((stage.training for stage in stages), self.data.train)
@@ -121,6 +125,15 @@ class Simulation:
         if self.group.size == 1:
             return Together(Client(cohort, stages), self.group)
         return Sharded(cohort, stages, self.group)
+
+
+def warn_of_many_clusters(stages: Stages, clients: int) -> None:
+    """Where every point has a cluster there may be more clusters than clients; it is hardly meant."""
+    clusters = max(stage.algorithm.clusters() for stage in stages)
+    if clusters > clients and not stages[-1].algorithm.votes:
+        log.warning(
+            "there are %d clusters and %d clients; some cluster will be nobody's largest", clusters, clients
+        )
 
 
 def simulate(build: Build, data: Federation, stages: Stages, **how: Any) -> Coordinator:

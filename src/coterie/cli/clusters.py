@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from coterie.cli.console import open_console, say
+from coterie.cli.console import open_console, say, show_table
 from coterie.cli.data import DataFolder
 from coterie.errors import CoterieError, Interrupted
 
@@ -123,7 +123,7 @@ def show(console: Console, method: Method, choice: Choice, folder: Path | None =
     from coterie.model_selection.choice import CSV, JSON, TRIED
     from coterie.report import plots, tables
 
-    console.print(tables.chosen(choice))
+    show_table(console, tables.chosen(choice))
     say(console, f"{method.label}: {choice.why()}")
     warning = choice.warning()
     if warning is not None:

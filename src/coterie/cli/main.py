@@ -19,7 +19,7 @@ from coterie.cli.algorithms import algorithms
 from coterie.cli.bench import bench
 from coterie.cli.cluster import cluster
 from coterie.cli.clusters import choose_clusters
-from coterie.cli.console import open_console, say
+from coterie.cli.console import open_console, say, show_table
 from coterie.cli.onboard import onboard
 from coterie.cli.run import resume, run
 from coterie.cli.show import show
@@ -172,7 +172,7 @@ def compare(
     for folder in unfinished:
         logging.getLogger("coterie").warning("%s is not finished and is left out", folder)
     console = open_console()
-    console.print(tables.compared(lines(finished), console.width))
+    show_table(console, tables.compared(lines(finished), console.width))
     return 0
 
 

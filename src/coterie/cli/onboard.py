@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from coterie.cli.console import open_console, say
+from coterie.cli.console import open_console, say, show_table
 from coterie.cli.run import Trust, refuse_from_python
 from coterie.errors import CoterieError
 
@@ -39,7 +39,7 @@ def onboard(
     if out is not None:
         found.save(out)
     console = open_console()
-    console.print(tables.onboarded(found))
+    show_table(console, tables.onboarded(found))
     said = [] if found.margin is None else [f"\nmargin to the second best: {found.margin:.4g}"]
     said += [found.verdict()] if out is None else [found.verdict(), f"\nThe client is in {out}"]
     say(console, "\n".join(said))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from coterie import toml
-from coterie.cli.console import open_console, say
+from coterie.cli.console import open_console, say, show_table
 from coterie.cli.data import DataFolder
 from coterie.errors import CoterieError, Interrupted, Lost
 
@@ -179,9 +179,8 @@ def _show(experiment: Experiment, folder: Path, wide: bool) -> None:
     console = open_console()
     stores = {method.label: RunFolder(experiment.folder_of(method, folder)) for method in experiment.methods}
     summaries = compare_with_fedavg(stores)
-    console.print(
-        tables.end_of_run({label: measured(one, wide) for label, one in summaries.items()}, console.width)
-    )
+    numbers = {label: measured(one, wide) for label, one in summaries.items()}
+    show_table(console, tables.end_of_run(numbers, console.width))
     clusters = {label: clusters_of(*read_lines(store)) for label, store in stores.items()}
     if any(clusters.values()):
         say(console, "\n".join(["", *at_the_end(clusters, console.width)]))

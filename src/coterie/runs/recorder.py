@@ -148,7 +148,8 @@ class Recorder:
         until = coordinator.stage.until == "separated" and coordinator.stage.rounds > 1
         if until and progress.over and progress.last_attempt:
             record["separated"] = progress.ended
-            self.alarms.stage_ended(coordinator.stage, progress.ended)
+            following = coordinator.stages[progress.stage + 1 : progress.stage + 2]
+            self.alarms.stage_ended(coordinator.stage, following, progress.ended)
         found = self.monitor.ask("training_loss", Messages(sent.clients, {})) if len(sent) else None
         record["loss"] = mean_loss(found)  # waits for a GPU to be done
         self._watch(before, sent, found)
@@ -212,9 +213,10 @@ class Recorder:
     def _warn_if_elsewhere(self, clients: int, first: list[str]) -> None:
         if clients:
             log.warning(
-                "%d of %d clients are in another cluster than onboarding would find for their data: %s",
+                "%d of %d clients %s in another cluster than onboarding would find for %s data: %s",
                 clients,
                 len(self.coordinator),
+                *(("is", "its") if clients == 1 else ("are", "their")),
                 ", ".join(first) + (", ..." if clients > len(first) else ""),
             )
 
