@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # the names that users need; a file is imported when a name o
     from coterie.model_selection.choice import Choice as Choice
     from coterie.model_selection.choice import Choosing as Choosing
     from coterie.model_selection.search import choose_clusters as choose_clusters
+    from coterie.models.own import builds_model as builds_model
     from coterie.protocol.participation import Participation as Participation
     from coterie.protocol.personal import Personal as Personal
     from coterie.protocol.privacy import Privacy as Privacy

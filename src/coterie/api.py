@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from coterie import toml
 from coterie.algorithms.initialisation import Initialisation, as_stages
 from coterie.backends.simulation import simulate
 from coterie.data import from_arrays
@@ -45,8 +45,11 @@ def load(
     training: Training | None = None,
     loss: Loss | None = None,
     personal: Way | None = None,
+    trust: bool = False,
 ) -> Run:
     """A finished run from its folder. Its model is made as its experiment.toml says, unless it is given.
+
+    Where that model is code that you have not run before, it is refused unless you `trust` the folder.
 
     A run that was made in Python takes in new clients if it is given its algorithm, training, loss and `personal` too,
     as `coterie.run` was.
@@ -56,13 +59,13 @@ def load(
     if below and not store.finished:
         raise CoterieError(f"{folder} holds the runs {', '.join(below)}; load one of these folders below it")
     summary, (tensors, ids) = store.summary(), store.result()
-    in_python = "made" in tomllib.loads(store.experiment.read_text(encoding="utf-8"))
+    in_python = "made" in toml.load(store.experiment)
     if model is None:
         if in_python:
             raise CoterieError(
                 f"the run in {folder} was made in Python; give its model: coterie.load(folder, model)"
             )
-        model = _model(store, summary)
+        model = _model(store, summary, trust)
     build = factory(model)
     rows = Rows(build().to(tensors["centers"].dtype))
     if rows.width != tensors["centers"].shape[1]:
@@ -109,11 +112,13 @@ def load(
     return Run(rows, ids, summary["task"], result, store.records(), summary, Path(folder), known)
 
 
-def _model(store: RunFolder, summary: Mapping[str, Any]) -> Build:
+def _model(store: RunFolder, summary: Mapping[str, Any], trust: bool) -> Build:
     """As the experiment says; its data is read only for old runs, which did not keep the sizes."""
     from coterie.experiment.experiment import load as load_experiment  # here, since pydantic comes with it
+    from coterie.experiment.trust import check as check_trust
 
     experiment = load_experiment(store.experiment)
+    check_trust(experiment, store.folder, trust, "--trust, or trust=True in Python")
     if "inputs" in summary:
         return experiment.factory_for(tuple(summary["inputs"]), summary["outputs"])
     return experiment.factory(experiment.federation())
@@ -127,7 +132,7 @@ def _stages_of_experiment(store: RunFolder) -> Stages:
 
 def _check_same(store: RunFolder, stages: Stages) -> None:
     """Is this what the run was made with? Its folder has it in words."""
-    last = tomllib.loads(store.experiment.read_text(encoding="utf-8"))["stages"][-1]
+    last = toml.load(store.experiment)["stages"][-1]
     for name in ("algorithm", "training"):
         given = getattr(stages[-1], name)
         if f"{name}={given!r}" not in last:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, Literal, TextIO
 
 from coterie.errors import CoterieError
-
-Piece = bytes | memoryview
 
 
 @contextmanager
@@ -30,20 +29,47 @@ def make_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
 
 
-def write_whole(path: Path, content: bytes | Iterable[Piece]) -> None:
-    """All of it or nothing: to a temporary file, synced, renamed. Content may come in pieces."""
+def is_folder_name(name: str) -> bool:
+    """Can it be the name of a folder in another, on any disk? Never a path."""
+    return re.fullmatch(r"[A-Za-z0-9](?:[A-Za-z0-9 ._+-]{0,78}[A-Za-z0-9_+-])?", name) is not None
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """All of it or nothing."""
+    with whole(path) as file:
+        file.write(content)
+
+
+def part_of(path: Path) -> Path:
+    """What a file is called until all of it is written."""
+    return path.with_name(path.name + ".part")
+
+
+@contextmanager
+def whole(path: Path, sync: bool = True) -> Iterator[BinaryIO]:
+    """A file that is there when all of it is written: a temporary one, synced if asked, then renamed."""
+    temporary = part_of(path)
     with saying(f"write {path}"):
-        temporary = path.with_name(path.name + ".part")
         try:
-            with temporary.open("wb") as file:
-                for piece in (content,) if isinstance(content, bytes) else content:
-                    file.write(piece)
+            temporary.unlink(missing_ok=True)  # what a kill left; a link is removed, not written through
+            with open(temporary, "xb") as file:
+                yield file
                 file.flush()
-                os.fsync(file.fileno())
+                if sync:
+                    os.fsync(file.fileno())
             os.replace(temporary, path)
-            _sync_folder(path.parent)
+            if sync:
+                _sync_folder(path.parent)
         finally:
             temporary.unlink(missing_ok=True)
+
+
+def open_own(path: Path, mode: Literal["a", "w"]) -> TextIO:
+    """Opened for writing, but not through a link that somebody put there."""
+    nofollow = getattr(os, "O_NOFOLLOW", 0)
+    return open(
+        path, mode, encoding="utf-8", opener=lambda name, flags: os.open(name, flags | nofollow, 0o666)
+    )
 
 
 def _sync_folder(folder: Path) -> None:

@@ -6,6 +6,7 @@ import json
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from coterie.errors import CoterieError
@@ -13,13 +14,26 @@ from coterie.errors import CoterieError
 Table = dict[str, Any]
 
 
+def load(path: Path) -> Table:
+    """The table in a file."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as problem:
+        reason = problem.strerror if isinstance(problem, OSError) else "it is not UTF-8 text"
+        raise CoterieError(f"{path} cannot be read ({reason}); allowed is a TOML file") from problem
+    return read(text, str(path))
+
+
 def read(text: str, where: str) -> Table:
     try:
         return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as problem:
+    except RecursionError as problem:
         raise CoterieError(
-            f"{where} is not TOML: {problem}; allowed is lines such as rounds = 30"
+            f"{where} is not TOML: its lists are nested too deep; allowed is lines such as rounds = 30"
         ) from problem
+    except ValueError as problem:  # as TOMLDecodeError is, and what Python says of a number of 5000 digits
+        why = str(problem).partition(";")[0]
+        raise CoterieError(f"{where} is not TOML: {why}; allowed is lines such as rounds = 30") from problem
 
 
 def change(table: Table, changes: Iterable[str]) -> None:
@@ -55,7 +69,7 @@ def value_of(text: str) -> Any:
     """A TOML value, or else the text itself."""
     try:
         found = tomllib.loads(f"value = {text}")
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         return text
     return found["value"] if len(found) == 1 else text
 

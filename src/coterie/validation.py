@@ -21,8 +21,20 @@ class Checked:
         hints = get_type_hints(type(self))
         for field in fields(self):  # type: ignore[arg-type]
             value = getattr(self, field.name)
+            if too_large(value):
+                raise SettingError(field.name, TOO_LARGE)
             if not fits(value, hints[field.name]):
                 raise SettingError(field.name, f"is {value!r}; allowed is {describe(hints[field.name])}")
+
+
+TOO_LARGE = "is beyond what a machine counts to; allowed are whole numbers below 2^63"
+
+
+def too_large(value: Any) -> bool:
+    """Is it, or has it, a whole number that no tensor could hold?"""
+    if isinstance(value, list | tuple):
+        return any(map(too_large, value))
+    return isinstance(value, int) and not -(2**63) <= value < 2**63
 
 
 def fits(value: Any, hint: Any) -> bool:

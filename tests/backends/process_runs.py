@@ -14,8 +14,10 @@ from torch import Tensor
 
 from coterie import Graph, Participation, Server, Stage, Stages, Training
 from coterie.backends.processes import ProcessGroup, here, wait_for_all
+from coterie.protocol.message import Messages
 from coterie.protocol.privacy import Privacy
-from coterie.runs.recorder import Recorder
+from coterie.runs.monitor import Monitor
+from coterie.runs.recorder import mean_loss
 from tests.builders import CASES, MOMENTUM, algorithm, clients, simulation
 
 LOSSY = {"fraction": 0.7, "absent": 0.3, "stragglers": 0.3}
@@ -82,8 +84,7 @@ class Counted:
 def play(plan: Stages, counted: Counted | None = None) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """All that a play leaves: results, checkpoints, scores, metrics, traffic."""
     run = simulation(plan, clients(n=13))
-    recorder = Recorder(run, clients(n=13).description, None, 0, 10)
-    monitor = recorder.monitor
+    monitor = Monitor(run, clients(n=13).description)
     tensors: dict[str, Tensor] = {}
     while not run.done:
         before = Counted() if counted is None else replace(counted)
@@ -103,7 +104,12 @@ def play(plan: Stages, counted: Counted | None = None) -> tuple[dict[str, Tensor
     result = run.finish()
     tensors |= {"centers": result.centers, "importance": result.importance}
     tensors |= {"rows": result.personal.rows, "weights": result.personal.weights}
-    said = {**found, **more, "loss": recorder._training_loss(sent), **run.traffic.named()}
+    said = {
+        **found,
+        **more,
+        "loss": mean_loss(monitor.ask("training_loss", Messages(sent.clients, {}))),
+        **run.traffic.named(),
+    }
     said["rounds"] = run.progress.played
     return tensors, said | (numbers if counted is not None else {})
 

@@ -82,7 +82,7 @@ CASES = [
         ("training.nesterov is true but momentum is 0", "momentum above 0"),
     ),
     Case("fraction", {"participation.fraction": 1.5}, ("participation.fraction is 1.5", "at most 1")),
-    Case("absent", {"participation.absent": -0.1}, ("participation.absent is -0.1", "between 0 and 1")),
+    Case("absent", {"participation.absent": -0.1}, ("participation.absent is -0.1", "from 0 to below 1")),
     Case("no clients", {"data.clients": 0}, ("data.clients is 0", "from 1")),
     Case("negative points", {"data.test_points": -1}, ("data.test_points is -1", "from 0")),
     Case("mixture", {"data.mixture": "10:80"}, ("data.mixture is '10:80'", "add up to 100")),
@@ -179,7 +179,10 @@ CASES = [
         "key of an own model",
         {"model": {"name": "mine_for_a_test:make", "widht": 3}},
         ("model.widht", "nearest is 'width'"),
-        {"mine_for_a_test.py": "import torch\ndef make(width=3):\n    return torch.nn.Linear(width, 1)\n"},
+        {
+            "mine_for_a_test.py": "from torch.nn import Linear\n"
+            "def make(width=3) -> Linear:\n    return Linear(width, 1)\n"
+        },
     ),
     Case(
         "optimizer", {"training.optimizer": "sdg"}, ("training.optimizer is 'sdg'", "'sgd', 'adam', 'adamw'")
@@ -311,7 +314,7 @@ CASES = [
         ("model: the model does not accept this data", "target"),
         {
             "own/a.csv": "x,y\n1,7\n2,0\n3,1\n4,2\n5,3\n",
-            "narrow_for_a_test.py": "import torch\ndef make():\n    return torch.nn.Linear(1, 3)\n",
+            "narrow_for_a_test.py": "import torch\ndef make() -> torch.nn.Module:\n    return torch.nn.Linear(1, 3)\n",
         },
     ),
     Case(

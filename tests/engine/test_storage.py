@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+
 import pytest
 import torch
 
@@ -47,3 +50,16 @@ def test_a_gpu_keeps_little_between_rounds() -> None:
     assert storage.home(row, 100, torch.float32, gpu) == gpu
     assert storage.home(row, 100_000, torch.float32, gpu) == CPU
     assert storage.home(torch.Size([]), 100_000, torch.float32, gpu) == gpu  # one number a client
+
+
+def test_a_full_disk_is_said_before_anything_is_written_to_it(
+    monkeypatch: pytest.MonkeyPatch, little_memory: None
+) -> None:
+    """Writing to a mapped file whose disk is full would end the process with SIGBUS."""
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(CoterieError, match=r"a table of .* has no room in .*TMPDIR names another folder"):
+        storage.table((1000, 10), torch.float32, torch.device("cpu"))

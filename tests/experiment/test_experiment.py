@@ -174,7 +174,7 @@ def test_paths_are_those_beside_the_file(tmp_path: Path, monkeypatch: pytest.Mon
         (tmp_path / "sub" / "own" / f"{name}.csv").write_text("x,y\n1,0.5\n2,1.5\n3,2.5\n")
     (tmp_path / "sub" / "edges.txt").write_text("a b\n")
     (tmp_path / "sub" / "mine_in_sub.py").write_text(
-        "import torch\ndef make(scale):\n    return torch.nn.Linear(scale, 1)\n"
+        "import torch\ndef make(scale) -> torch.nn.Module:\n    return torch.nn.Linear(scale, 1)\n"
     )
     table = {
         "rounds": 1,

@@ -58,8 +58,8 @@ def test_messages_are_lost_independently_of_who_comes() -> None:
 
 def test_nobody_may_ever_come() -> None:
     for round in range(20):
-        assert not Participation(absent=1.0).present(KEYS, seed=0, round=round).any()
-        assert not Participation(stragglers=1.0).in_time(KEYS, seed=0, round=round).any()
+        assert not Participation(absent=0.999999).present(KEYS, seed=0, round=round).any()
+        assert not Participation(stragglers=0.999999).in_time(KEYS, seed=0, round=round).any()
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,9 @@ def test_nobody_may_ever_come() -> None:
     [
         ({"fraction": 0.0}, "^fraction is 0.0; allowed is above 0 and at most 1"),
         ({"fraction": 1.1}, "^fraction is 1.1"),
-        ({"absent": -0.1}, "^absent is -0.1; allowed is between 0 and 1"),
+        ({"absent": -0.1}, "^absent is -0.1; allowed is from 0 to below 1"),
+        ({"absent": 1.0}, "^absent is 1.0; allowed is from 0 to below 1: somebody must come"),
+        ({"stragglers": 1.0}, "^stragglers is 1.0; allowed is from 0 to below 1: somebody must be heard"),
         ({"stragglers": 2.0}, "^stragglers is 2.0"),
         ({"stragglers": float("nan")}, "^stragglers is nan"),
     ],

@@ -233,7 +233,7 @@ def test_absent_candidates_send_nothing_and_are_not_chosen() -> None:
 
 @pytest.mark.parametrize("select", SELECTIONS)
 def test_nobody_may_ever_come(select: str) -> None:
-    run = simulation(plan(select, FedSoft(2), absent=1.0))
+    run = simulation(plan(select, FedSoft(2), absent=0.999999))
     before = run.state.centers
     while not run.done:
         assert not len(run.step())

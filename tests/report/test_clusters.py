@@ -149,10 +149,12 @@ def test_a_few_clusters_are_named_and_many_are_counted() -> None:
         "  cluster 0, 2 clients: a, b",
         "  cluster 1, 1 client: c",
     ]
-    sizes = [f"{name}: 2 clusters, of 2 and 1 clients" for name in "abcde"]
+    sizes = [f"{name}: 2 clusters, with so many clients each: 0: 2, 1: 1" for name in "abcde"]
     assert at_the_end(dict.fromkeys("abcde", two), 100) == sizes
     many = [of(*"abc"[: 1 + number % 3], number=number) for number in range(20)]
-    assert at_the_end({"IFCA": many}, 100) == ["IFCA: 20 clusters, of 1 to 3 clients"]
+    assert at_the_end({"IFCA": many}, 100) == [
+        "IFCA: 20 clusters, of 1 to 3 clients; the largest is cluster 2"
+    ]
 
 
 # the table at the end

@@ -199,13 +199,14 @@ def test_killed_at_random_times(tmp_path: Path, processes: Callable[..., subproc
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_waits_for_the_round_and_says_how_to_go_on(
-    tmp_path: Path, processes: Callable[..., subprocess.Popen[str]]
+    number: signal.Signals, tmp_path: Path, processes: Callable[..., subprocess.Popen[str]]
 ) -> None:
     (tmp_path / "e.toml").write_text(toml.write(_experiment(100, 1000)))
     process = processes("run", "e.toml", "--out", "out")
     _wait_for_rounds(tmp_path / "out", 5, process)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
     assert errors.splitlines()[-1] == "coterie: interrupted; go on with `coterie resume out`"
@@ -215,6 +216,30 @@ def test_ctrl_c_waits_for_the_round_and_says_how_to_go_on(
     _finish(processes("resume", "out"))
     _finish(processes("run", "e.toml", "--out", "straight"))
     assert _outcome(tmp_path / "out") == _outcome(tmp_path / "straight")
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_when_nobody_reads_what_it_says(tmp_path: Path) -> None:
+    (tmp_path / "e.toml").write_text(toml.write(_experiment(20)))
+    run = f"{sys.executable} -m coterie run e.toml --out out"
+    done = subprocess.run(f"({run}; echo $? > code) | head -1", shell=True, cwd=tmp_path, capture_output=True)
+    assert (tmp_path / "code").read_text().strip() == "0"
+    assert RunFolder(tmp_path / "out").finished
+    assert b"Traceback" not in done.stderr
+    assert b"pipe" not in done.stderr
+
+
+@pytest.mark.slow
+def test_a_finished_run_without_its_result_is_finished_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "e.toml").write_text(toml.write(_experiment(3)))
+    assert main(["run", "e.toml", "--out", "out"]) == 0
+    before = _outcome(tmp_path / "out")
+    (tmp_path / "out" / "result.safetensors").unlink()
+    assert main(["resume", "out"]) == 0
+    assert _outcome(tmp_path / "out") == before
 
 
 def _fails_and_recovers(

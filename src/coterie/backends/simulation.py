@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, replace
+from shutil import disk_usage
+from tempfile import gettempdir
 from typing import Any
 
 import torch
@@ -16,6 +19,7 @@ from coterie.engine.compile.policy import Compile, Compiler
 from coterie.engine.model import Loss
 from coterie.engine.rows import Build
 from coterie.errors import CoterieError
+from coterie.memory import in_words, machine, require_memory
 from coterie.protocol.build import cohort_of, functional_model
 from coterie.protocol.client import Client
 from coterie.protocol.client_state import ClientState
@@ -25,6 +29,8 @@ from coterie.protocol.coordinator import Coordinator, check
 from coterie.protocol.message import ALONE, Group, Messages, RoundContext
 from coterie.protocol.privacy import warn_of_buffers
 from coterie.protocol.stages import Stages
+
+log = logging.getLogger("coterie")
 
 
 @dataclass
@@ -90,10 +96,27 @@ class Simulation:
     def coordinator(self, stages: Stages) -> Coordinator:
         """At the beginning of the first stage."""
         check(stages, len(self.data))
+        self.check_memory(stages)
+        warn_of_many_clusters(stages, len(self.data))
         warn_of_buffers((stage.privacy for stage in stages), self.model.rows)
         if self.model.needs_two:
             warn_of_small_batches((stage.training for stage in stages), self.data.train)
         return Coordinator(self.model, stages, self.clients(stages), self.data.ids, self.seed)
+
+    def check_memory(self, stages: Stages) -> None:
+        """Will the centers fit into memory, and the clients' rows into memory and the disk behind it?"""
+        row, clusters = (
+            self.model.rows.width * self.model.dtype.itemsize,
+            max(s.algorithm.clusters() for s in stages),
+        )
+        graph = any(not stage.topology.is_server for stage in stages)
+        require_memory(2 * row * clusters, f"{clusters} centers of {self.model.rows.width} numbers")
+        table, disk = row * len(self.data) * (clusters if graph else 1), disk_usage(gettempdir()).free
+        if table > machine() + disk:
+            raise CoterieError(
+                f"the rows of {len(self.data)} clients would take {in_words(table)} or more; this machine has "
+                f"{in_words(machine())} of memory, and {in_words(disk)} are free in {gettempdir()}"
+            )
 
     def clients(self, stages: Stages) -> Clients:
         """Of one process, or of several that share the work."""
@@ -116,6 +139,15 @@ class Simulation:
             self._compiler = Compiler(self.model, self.compile, points.x, each, int(points.sizes.max()))
         self._compiler.more_rounds = self.more_rounds if shared else 0
         return self._compiler
+
+
+def warn_of_many_clusters(stages: Stages, clients: int) -> None:
+    """Where every point has a cluster there may be more clusters than clients; it is hardly meant."""
+    clusters = max(stage.algorithm.clusters() for stage in stages)
+    if clusters > clients and not stages[-1].algorithm.votes:
+        log.warning(
+            "there are %d clusters and %d clients; some cluster will be nobody's largest", clusters, clients
+        )
 
 
 def simulate(build: Build, data: Federation, stages: Stages, **how: Any) -> Coordinator:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from coterie.cli.console import open_console, say
+from coterie.cli.console import open_console, say, show_table
 from coterie.errors import require
 
 
@@ -36,8 +36,8 @@ def cluster(
         logging.getLogger("coterie").warning(warning)
     devices.write_labels(out, list(points), model)
     console = open_console()
-    console.print(devices.shown(model))
-    console.print(devices.measured(model))
+    show_table(console, devices.shown(model))
+    show_table(console, devices.measured(model))
     say(console, f"\nThe labels are in {out}")
     return 0
 

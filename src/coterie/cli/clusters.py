@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from coterie.cli.console import open_console, say
+from coterie.cli.console import open_console, say, show_table
 from coterie.cli.data import DataFolder
 from coterie.errors import CoterieError, Interrupted
 
@@ -47,21 +47,23 @@ def choose_clusters(
     from coterie.experiment.experiment import load
     from coterie.files import write_whole
     from coterie.report.progress import Watcher
+    from coterie.runs.lock import locked
 
     use(data_dir)
     given = {name: n for name, n in (("least", least), ("most", most)) if n is not None}
     asked = _asking(load(experiment, set_ or (), seed), given)
     folder = out or Path("runs") / f"{asked.name}-{asked.seed}-clusters"
     prepared = asked.prepare()
-    folders = _make_room(asked, folder, again)
     console = open_console()
-    try:
-        with Watcher(console) as watcher:
-            for method, own in zip(asked.methods, folders, strict=True):
-                show(console, method, choose_number(prepared, method, own, watcher), own)
-    except KeyboardInterrupt as stopped:
-        raise Interrupted("interrupted; the same command goes on") from stopped
-    write_whole(folder / "choice.toml", asked.resolved().encode())
+    with locked(folder):
+        folders = _make_room(asked, folder, again)
+        try:
+            with Watcher(console) as watcher:
+                for method, own in zip(asked.methods, folders, strict=True):
+                    show(console, method, choose_number(prepared, method, own, watcher), own)
+        except KeyboardInterrupt as stopped:
+            raise Interrupted("interrupted; the same command goes on") from stopped
+        write_whole(folder / "choice.toml", asked.resolved().encode())
     say(console, f"\nThe choice is in {folder}")
     return 0
 
@@ -121,7 +123,7 @@ def show(console: Console, method: Method, choice: Choice, folder: Path | None =
     from coterie.model_selection.choice import CSV, JSON, TRIED
     from coterie.report import plots, tables
 
-    console.print(tables.chosen(choice))
+    show_table(console, tables.chosen(choice))
     say(console, f"{method.label}: {choice.why()}")
     warning = choice.warning()
     if warning is not None:

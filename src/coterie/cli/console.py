@@ -2,18 +2,47 @@
 
 from __future__ import annotations
 
+import os
+import sys
+
 from rich.console import Console
+from rich.table import Table
 
 from coterie.backends.torchrun import is_first
 
+NARROW = 40  # columns; in a wider terminal tables fit, or their ids are broken
+BETWEEN = 3  # spaces from one column to the next
 WIDE = 200  # columns, where there is no terminal to fit into
 
 
+class Terminal(Console):
+    """Goes on in silence when nobody reads any more, as in `coterie run ... | head -1`."""
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+        with open(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), sys.stdout.fileno())
+
+
 def open_console(wide: int = WIDE) -> Console:
-    console = Console(quiet=not is_first())
-    return console if console.is_terminal else Console(width=wide, quiet=not is_first())
+    console = Terminal(quiet=not is_first())
+    return console if console.is_terminal else Terminal(width=wide, quiet=not is_first())
 
 
 def say(console: Console, sentence: str) -> None:
     """A sentence as it is: names of files are neither broken nor coloured."""
     console.print(sentence, markup=False, highlight=False, soft_wrap=True)
+
+
+def show_table(console: Console, table: Table) -> None:
+    """A table; where it would be columns of single letters, a line for each of its cells."""
+    columns = [(str(column.header), list(column.cells)) for column in table.columns]
+    needed = sum(BETWEEN + max(map(len, [*head.split(), *map(str, cells)])) for head, cells in columns)
+    if console.width >= NARROW or needed <= console.width:
+        console.print(table)
+        return
+    (first, names), *rest = columns
+    for number, name in enumerate(names):
+        say(console, str(name) if first == "method" else f"{first} {name}")
+        for head, cells in rest:
+            say(console, f"  {head}: {cells[number]}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import warnings
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,8 @@ from rich.table import Table
 
 from coterie.clustering.kfed import KFed
 from coterie.clustering.local import Floats
-from coterie.data.own.tables import TABLES, read_table
+from coterie.data.npz import read_npz
+from coterie.data.own.tables import TABLES, files_of, read_table
 from coterie.errors import CoterieError
 from coterie.files import make_folder, write_whole
 
@@ -27,6 +27,7 @@ LEGEND = (
     "nearest two: their distance in standard deviations, below 4 they overlap; "
     "cost: sum of squared distances to the centers; see docs/how-to/k-fed.md"
 )
+LARGEST = 1e140  # the squares of a million such numbers add up to a number
 _EMPTY = "has no points; at least one is needed, or leave the file out"
 
 
@@ -34,8 +35,7 @@ def read_devices(folder: Path) -> dict[str, Floats]:
     """The points of each device, by the name of its file: x of a .npz, all columns of numbers of a table."""
     if not folder.is_dir():
         raise CoterieError(f"'{folder}' is not a folder; allowed is {_FILES}")
-    files = [f for f in sorted(folder.iterdir()) if f.is_file() and not f.name.startswith(".")]
-    files = [f for f in files if f.suffix.lower() in (".npz", *TABLES)]
+    files = files_of(folder)
     if not files:
         raise CoterieError(f"'{folder}' has no .npz, .csv or .parquet file; allowed is {_FILES}")
     found: dict[str, Floats] = {}
@@ -60,14 +60,8 @@ def read_devices(folder: Path) -> dict[str, Floats]:
 
 def _array(file: Path) -> Floats:
     """Nothing is unpickled; images and the like become rows."""
-    try:
-        with np.load(file, allow_pickle=False) as arrays:
-            x = arrays["x"] if "x" in arrays.files else None
-            names = ", ".join(arrays.files) or "none"
-    except (OSError, ValueError, EOFError, AttributeError, TypeError, zipfile.BadZipFile) as error:
-        raise CoterieError(
-            f"{file} could not be read; a whole .npz with an array x of numbers is needed"
-        ) from error
+    arrays = read_npz(file, "a whole .npz with an array x of numbers is needed")
+    x, names = arrays.get("x"), ", ".join(arrays) or "none"
     if x is None or x.ndim == 0 or x.dtype.kind not in "fiub":
         raise CoterieError(f"{file} has the arrays {names}; an array x of numbers (point, feature) is needed")
     return np.asarray(x.reshape(len(x), int(np.prod(x.shape[1:]))), np.float64)
@@ -92,6 +86,12 @@ def _checked(points: Floats, file: Path, other: tuple[str, Floats] | None) -> Fl
     bad = ~np.isfinite(points).all(axis=1)
     if bad.any():
         raise CoterieError(f"{file}, point {int(bad.argmax())}: a number is missing or not finite")
+    huge = (abs(points) > LARGEST).any(axis=1)
+    if huge.any():
+        raise CoterieError(
+            f"{file}, point {int(huge.argmax())}: a number is too large, as squared distances of such numbers are not "
+            f"finite; allowed is up to {LARGEST:g}"
+        )
     if other is not None and other[1].shape[1] != points.shape[1]:
         raise CoterieError(
             f"{file} has {points.shape[1]} features and {other[0]} has {other[1].shape[1]}; all devices need the same"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import sys
 import warnings
@@ -18,7 +19,7 @@ from coterie.cli.algorithms import algorithms
 from coterie.cli.bench import bench
 from coterie.cli.cluster import cluster
 from coterie.cli.clusters import choose_clusters
-from coterie.cli.console import open_console, say
+from coterie.cli.console import open_console, say, show_table
 from coterie.cli.onboard import onboard
 from coterie.cli.reproduce import reproduce
 from coterie.cli.run import resume, run
@@ -32,13 +33,20 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-LOST, WRONG, INTERRUPTED = 1, 2, 130
+LOST, WRONG, INTERRUPTED = 1, 2, 130  # and that of run.DIVERGED
+LONGEST = 1200  # characters of a message; a value in it may have any length
+NO_MEMORY = (
+    "there is not enough memory for this; try fewer clients or points, a smaller model, or another machine"
+)
 TOGETHER = ("run", "resume")  # what several processes can do
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; what the user can mend is said in one line."""
     warnings.filterwarnings("ignore", message="There is a performance drop")  # of torch, about its own vmap
+    for stream in (sys.stdout, sys.stderr):  # a terminal may know ASCII alone
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     malloc.give_back()
     log, handler = logging.getLogger("coterie"), OneLine() if is_first() else logging.NullHandler()
     log.addHandler(handler)
@@ -59,13 +67,28 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, typer.Abort):
         _say("interrupted")
         return INTERRUPTED
+    except MemoryError:
+        return _refuse(NO_MEMORY)
     except Exception as problem:
+        if _is_of_memory(problem):
+            return _refuse(NO_MEMORY)
         usage = getattr(problem, "format_message", None)  # typer's own, wherever this version defines them
         if usage is None:
             raise
         return _refuse(usage())
     finally:
         log.removeHandler(handler)
+
+
+def _is_of_memory(problem: Exception) -> bool:
+    """PyTorch has no class of its own for it, on a CPU."""
+    words = (
+        "can't allocate memory",
+        "not enough memory",
+        "out of memory",
+        "Storage size calculation overflowed",
+    )
+    return isinstance(problem, RuntimeError) and any(word in str(problem) for word in words)
 
 
 def _refuse(message: str) -> int:
@@ -79,7 +102,12 @@ def _refuse(message: str) -> int:
 def _say(message: str) -> None:
     """Of several processes the first speaks for all."""
     if is_first():
-        print(f"coterie: {message}", file=sys.stderr)
+        print(f"coterie: {_shortened(message)}", file=sys.stderr)
+
+
+def _shortened(message: str) -> str:
+    """What was wrong, and at the end what is allowed, are kept."""
+    return message if len(message) <= LONGEST else f"{message[: LONGEST // 2]} ... {message[-LONGEST // 2 :]}"
 
 
 def _say_of_loss(problem: Lost) -> int:
@@ -145,7 +173,7 @@ def compare(
     for folder in unfinished:
         logging.getLogger("coterie").warning("%s is not finished and is left out", folder)
     console = open_console()
-    console.print(tables.compared(lines(finished), console.width))
+    show_table(console, tables.compared(lines(finished), console.width))
     return 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,7 +11,7 @@ import typer
 
 from coterie import toml
 from coterie.backends.torchrun import launched
-from coterie.cli.console import open_console, say
+from coterie.cli.console import open_console, say, show_table
 from coterie.cli.data import DataFolder
 from coterie.cli.study import go_on, run_study
 from coterie.errors import CoterieError, Interrupted, Lost
@@ -19,8 +20,15 @@ if TYPE_CHECKING:
     from coterie.experiment.experiment import Experiment, Prepared
     from coterie.runs.folder import RunFolder
 
+DIVERGED = 3  # the exit code of a run that was stopped because it diverged, or because nobody was heard
+
 Wide = Annotated[
     bool, typer.Option("--wide", help="Every column of the table, however many clusters there are.")
+]
+
+
+Trust = Annotated[
+    bool, typer.Option("--trust", help="Run the code of the folder's model, if you have not run it before.")
 ]
 
 
@@ -51,6 +59,8 @@ def run(
     from coterie.data.sources.catalogue import use
     from coterie.experiment.experiment import parse, read
     from coterie.experiment.study import Sweep
+    from coterie.experiment.trust import remember
+    from coterie.runs.lock import locked
 
     use(data_dir)
     file = here().agree(lambda: read(experiment, set_ or (), seed, _seeds(seeds, seed)))
@@ -62,8 +72,11 @@ def run(
         return run_study(file, tried, out or Path("runs") / name, jobs or 1, again, wide)
     folder = out or Path("runs") / f"{asked.name}-{asked.seed}"
     prepared, text = here().agree(lambda: (asked.prepare(), asked.resolved()))
-    here().once(lambda: _begin(asked, folder, again, text))
-    return _play(prepared, folder, wide)
+    here().once(lambda: remember(asked))
+    with ExitStack() as held:
+        here().once(lambda: held.enter_context(locked(folder)))
+        here().once(lambda: _begin(asked, folder, again, text))
+        return _play(prepared, folder, wide)
 
 
 def resume(
@@ -71,12 +84,15 @@ def resume(
     jobs: Annotated[int, typer.Option(help="Runs at a time, each in a process of its own.")] = 0,
     wide: Wide = False,
     data_dir: DataFolder = None,
+    trust: Trust = False,
 ) -> int:
     """Go on with a run that was interrupted, from its last checkpoint."""
     from coterie.backends.processes import here
     from coterie.data.sources.catalogue import use
     from coterie.experiment.experiment import load
     from coterie.experiment.study import is_study
+    from coterie.experiment.trust import check as check_trust
+    from coterie.runs.lock import locked
 
     use(data_dir)
     if jobs or is_study(folder):
@@ -87,7 +103,12 @@ def resume(
             f"{folder} holds no experiment.toml; allowed is the folder of a run that was begun"
         )
     refuse_from_python(folder, "go on there with coterie.run(..., out=..., resume=True)")
-    return _play(here().agree(load(folder / "experiment.toml").prepare), folder, wide)
+    asked = here().agree(lambda: load(folder / "experiment.toml"))
+    here().agree(lambda: check_trust(asked, folder, trust))
+    prepared = here().agree(asked.prepare)
+    with ExitStack() as held:
+        here().once(lambda: held.enter_context(locked(folder)))
+        return _play(prepared, folder, wide)
 
 
 def _seeds(text: str | None, seed: int | None) -> tuple[int, ...]:
@@ -107,7 +128,7 @@ def _refuse_together() -> None:
 
 def refuse_from_python(folder: Path, instead: str) -> None:
     path = folder / "experiment.toml"
-    if path.is_file() and toml.read(path.read_text(encoding="utf-8"), str(folder)).get("made"):
+    if path.is_file() and toml.load(path).get("made"):
         raise CoterieError(f"{folder} was made in Python; {instead}")
 
 
@@ -128,6 +149,7 @@ def _make_room(experiment: Experiment, folder: Path, again: bool) -> None:
     from coterie.model_selection.choice import anything_tried, forget
     from coterie.report.compare import labels_of
     from coterie.runs.folder import RunFolder
+    from coterie.runs.lock import locked
 
     folders = [folder, *(experiment.folder_of(method, folder) for method in experiment.methods)]
     taken = [RunFolder(one) for one in folders if RunFolder(one).taken or anything_tried(one)]
@@ -136,10 +158,14 @@ def _make_room(experiment: Experiment, folder: Path, again: bool) -> None:
             f"--out is '{folder}', which already holds a run; allowed is another folder, --again to start over, "
             f"or `coterie resume {folder}`"
         )
-    old = [RunFolder(folder / label) for label in labels_of(folder)]
-    for store in (*old, *reversed(taken)):
-        forget(store.folder)
-        store.clear()
+    old = [*(RunFolder(folder / label) for label in labels_of(folder)), *reversed(taken)]
+    stores = [s for s in old if s.folder.is_dir() and (s.folder == folder or not s.folder.is_symlink())]
+    with ExitStack() as held:
+        for store in stores:  # all of them, before any is cleared
+            held.enter_context(locked(store.folder))
+        for store in stores:
+            forget(store.folder)
+            store.clear()
 
 
 # playing
@@ -152,6 +178,7 @@ def _play(prepared: Prepared, folder: Path, wide: bool) -> int:
     from coterie.protocol.stages import Progress
     from coterie.report.progress import Watcher
     from coterie.runs.folder import RunFolder
+    from coterie.runs.verdict import ended_badly
 
     console = open_console()
     try:
@@ -170,7 +197,8 @@ def _play(prepared: Prepared, folder: Path, wide: bool) -> int:
         raise Lost(f"{lost}; go on with `coterie resume {folder}`") from lost
     if here().first:
         _show(experiment, folder, wide)
-    return 0
+    stores = [RunFolder(experiment.folder_of(method, folder)) for method in experiment.methods]
+    return here().once(lambda: DIVERGED if any(ended_badly(one.summary()) for one in stores) else 0)
 
 
 def _how_far(store: RunFolder) -> tuple[bool, bool]:
@@ -191,9 +219,8 @@ def _show(experiment: Experiment, folder: Path, wide: bool) -> None:
     console = open_console()
     stores = {method.label: RunFolder(experiment.folder_of(method, folder)) for method in experiment.methods}
     summaries = compare_with_fedavg(stores)
-    console.print(
-        tables.end_of_run({label: measured(one, wide) for label, one in summaries.items()}, console.width)
-    )
+    numbers = {label: measured(one, wide) for label, one in summaries.items()}
+    show_table(console, tables.end_of_run(numbers, console.width))
     clusters = {label: clusters_of(*read_lines(store)) for label, store in stores.items()}
     if any(clusters.values()):
         say(console, "\n".join(["", *at_the_end(clusters, console.width)]))

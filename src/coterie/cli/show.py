@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from coterie.cli.console import open_console, say
+from coterie.cli.console import open_console, say, show_table
 from coterie.errors import require
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def show(
         return 0
     numbers = {one.label: one.numbers for one in found if one.finished}
     if numbers:
-        console.print(tables.end_of_run(numbers, console.width))
+        show_table(console, tables.end_of_run(numbers, console.width))
     for one in found:
         _show(console, one, worst, all_, wide)
     for label in to_come:
@@ -51,7 +51,7 @@ def _show(console: Console, one: Shown, worst: int, all_: bool, wide: bool) -> N
     console.print(one.settings, markup=False, highlight=False)
     if one.clusters:
         console.print()
-        console.print(clusters.clusters_table(one.clusters, wide))
+        show_table(console, clusters.clusters_table(one.clusters, wide))
     if one.clusters and one.finished:
         listed = clusters.all_members if all_ else clusters.first_members
         members = (listed(each, f"cluster {each.number}, ", console.width) for each in one.clusters)
@@ -61,4 +61,4 @@ def _show(console: Console, one: Shown, worst: int, all_: bool, wide: bool) -> N
     served_worst = clusters.worst(one.lines, worst) if one.finished else []
     if served_worst:
         console.print(f"\nServed worst, by {'loss' if served_worst[0].accuracy is None else 'accuracy'}:")
-        console.print(clusters.clients_table(served_worst, bool(one.clusters), wide))
+        show_table(console, clusters.clients_table(served_worst, bool(one.clusters), wide))

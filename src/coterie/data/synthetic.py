@@ -12,6 +12,7 @@ from torch import Tensor
 from coterie.data.federation import Federation, Points, Task
 from coterie.data.partitions.mixtures import components, counts, mixtures
 from coterie.errors import require
+from coterie.memory import require_memory
 from coterie.prng import numpy_generator
 
 Numbers = npt.NDArray[np.float64]
@@ -37,6 +38,7 @@ def regressions(
     clusters, so that the mean of ‖θ_s − θ_t‖² over the pairs is.
     """
     require(noise >= 0, "noise", noise, "a standard deviation from 0")
+    _check_memory(clients, clusters, max(sizes) + test_points, distribution_points, dimension)
     theta = coefficients(clusters, dimension, variance, separation, seed)
 
     def sample(component: npt.NDArray[np.int64], rng: np.random.Generator) -> tuple[Tensor, Tensor]:
@@ -66,6 +68,7 @@ def gaussians(
     Any two of all these means are `separation` standard deviations apart, in root mean square.
     """
     require(classes >= 2, "classes", classes, "a whole number from 2")
+    _check_memory(clients, clusters, max(sizes) + test_points, distribution_points, dimension, classes)
     means = class_means(clusters, classes, dimension, separation, seed)
 
     def sample(component: npt.NDArray[np.int64], rng: np.random.Generator) -> tuple[Tensor, Tensor]:
@@ -85,6 +88,14 @@ def gaussians(
         "classification",
         classes,
     )
+
+
+def _check_memory(
+    clients: int, clusters: int, points: int, distribution_points: int, dimension: int, classes: int = 1
+) -> None:
+    """`points` are those of a client, at the most."""
+    numbers = (clients * points + clusters * (distribution_points + classes)) * max(1, dimension)
+    require_memory(8 * (numbers + clients * clusters), "the points of all clients")
 
 
 def coefficients(

@@ -7,19 +7,20 @@ pages are put away again. The file has no name: it is gone with the tensor, howe
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from functools import cache
-from pathlib import Path
 from weakref import WeakSet
 
 import torch
 from torch import Tensor
 
 from coterie.errors import CoterieError, require
+from coterie.memory import in_words, machine
 
 SHARE = 16  # one table in memory, or one block of a larger one, takes at most one part in so many of it
 NEAR = 4 * 2**20  # bytes of a block that is only read, on a CPU
@@ -37,12 +38,7 @@ def memory(device: torch.device) -> int:
         known = said.replace(".", "", 1).isdigit() and float(said) > 0
         require(known, "COTERIE_MEMORY", said, "a number of GiB above 0")
         return int(float(said) * 2**30)
-    if not hasattr(os, "sysconf"):
-        return 8 * 2**30
-    there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    limit = Path("/sys/fs/cgroup/memory.max")  # of a container
-    text = limit.read_text().strip() if limit.exists() else ""
-    return min(there, int(text)) if text.isdigit() else there
+    return machine()
 
 
 def budget(device: torch.device) -> int:
@@ -70,17 +66,30 @@ def home(row: torch.Size, rows: int, dtype: torch.dtype, device: torch.device) -
 
 
 def _file(size: int) -> mmap.mmap:
-    folder = tempfile.gettempdir()
-    if shutil.disk_usage(folder).free < size:  # later it could not be said
+    try:
+        with tempfile.TemporaryFile() as file:
+            _reserve(file.fileno(), size)
+            mapped = mmap.mmap(file.fileno(), size)
+    except (OSError, OverflowError) as problem:
         raise CoterieError(
-            f"a table of {size / 2**30:.1f} GiB has no room in {folder}; TMPDIR names another folder, and "
+            f"a table of {in_words(size)} has no room in {tempfile.gettempdir()}; TMPDIR names another folder, and "
             "COTERIE_MEMORY the GiB of memory that may be used"
-        )
-    with tempfile.TemporaryFile() as file:
-        file.truncate(size)
-        mapped = mmap.mmap(file.fileno(), size)
+        ) from problem
     _mapped.add(mapped)
     return mapped
+
+
+def _reserve(file: int, size: int) -> None:
+    """Take the room now: where a disk is full, writing to a mapped file would end the process without a word."""
+    if shutil.disk_usage(tempfile.gettempdir()).free < size:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    os.truncate(file, size)
+    if hasattr(os, "posix_fallocate"):
+        try:
+            os.posix_fallocate(file, 0, size)
+        except OSError as problem:
+            if problem.errno not in (errno.EINVAL, errno.EOPNOTSUPP):  # a disk that cannot reserve
+                raise
 
 
 def put_away() -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import re
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
@@ -77,7 +76,7 @@ class _File(MethodTable):
     checkpoint_every: Annotated[int, Field(ge=1)] = 10
     dtype: Literal["float32", "float64"] = "float32"
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    threads: Annotated[int, Field(ge=1)] | None = (
+    threads: Annotated[int, Field(ge=1, le=1024)] | None = (
         None  # of the CPU; for small models 1 is fastest; none: as torch decides
     )
     compile: Literal["auto"] | bool = "auto"  # training steps: "auto" where the work ahead pays for it
@@ -165,10 +164,7 @@ class Experiment:
 
     def factory_for(self, shape: tuple[int, ...], outputs: int) -> Build:
         """The same, where the data itself is not at hand."""
-        settings = {key: value for key, value in self.model.items() if key not in ("name", "folder")}
-        for folder in (os.getcwd(), self.model.get("folder")):
-            if folder is not None and folder not in sys.path:
-                sys.path.insert(0, folder)
+        settings = {key: value for key, value in self.model.items() if key != "name"}
         with saying(Section("model", self.model)):
             return models.build(self.model["name"], shape, outputs, **settings)
 
@@ -184,7 +180,10 @@ class Experiment:
             with saying(Section("choosing")):
                 self.choosing.numbers(len(federation))
         with saying(Section("model", self.model)), _threads(self.threads):
-            return Prepared(self, federation, self._simulation(federation))
+            simulation = self._simulation(federation)
+        for method in self.methods:
+            simulation.check_memory(method.stages)
+        return Prepared(self, federation, simulation)
 
     def _simulation(self, federation: Federation) -> Simulation:
         """The model and the data, tried together once for all methods."""
@@ -208,6 +207,11 @@ class Prepared:
     federation: Federation
     simulation: Simulation
 
+    @cached_property
+    def fingerprint(self) -> str:
+        """Of the clients' data."""
+        return self.federation.fingerprint()
+
     def play(self, method: Method, out: Path, *, resume: bool = False, watch: Watch | None = None) -> Run:
         """Run one method in its folder."""
         if method.auto:
@@ -219,6 +223,7 @@ class Prepared:
                 self.simulation.coordinator(method.stages),
                 self.federation.description,
                 experiment=self.experiment.only(method).resolved(),
+                data=self.fingerprint,
                 out=out,
                 resume=resume,
                 evaluate_every=self.experiment.evaluate_every,
@@ -289,12 +294,7 @@ def read(
 ) -> tuple[Table, str, Path]:
     """The file as a table, the name that it gives an experiment, and the folder that it lies in."""
     path = Path(path)
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as problem:
-        reason = problem.strerror if isinstance(problem, OSError) else "it is not UTF-8 text"
-        raise CoterieError(f"{path} cannot be read ({reason}); allowed is a TOML file") from problem
-    table = toml.read(text, str(path))
+    table = toml.load(path)
     toml.change(table, overrides)
     if seed is not None:
         table["seed"] = seed

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -16,6 +15,7 @@ from coterie.algorithms.initialisation import initialised, own_init
 from coterie.engine.training import Training
 from coterie.errors import CoterieError, require
 from coterie.experiment.schema import Section, Setting, Table, check, choose, parameters, saying, spell
+from coterie.files import is_folder_name
 from coterie.protocol import privacy_accountant
 from coterie.protocol.participation import Participation
 from coterie.protocol.personalise import Way
@@ -33,7 +33,6 @@ from coterie.protocol.topology import Graph, Kind, Server, Topology
 from coterie.validation import NONE
 
 ROUNDS = 50  # where nothing is said, as in `coterie.run`
-_FOLDER_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9 ._+-]{0,78}[A-Za-z0-9_+-])?")
 _FOLDER_NAMES = "up to 80 letters, digits, spaces and . _ + -, that can be the name of a folder"
 
 AUTO, UNKNOWN = "auto", 2  # the number of clusters is to be chosen, and what stands there until it is
@@ -297,7 +296,7 @@ def check_labels(methods: Sequence[Method]) -> None:
 
 
 def check_folder_name(key: str, name: str) -> None:
-    require(_FOLDER_NAME.fullmatch(name) is not None, key, name, _FOLDER_NAMES)
+    require(is_folder_name(name), key, name, _FOLDER_NAMES)
 
 
 # as TOML again

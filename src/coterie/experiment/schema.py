@@ -14,7 +14,7 @@ from functools import cache
 from typing import Any, get_args, get_type_hints
 
 from coterie.errors import CoterieError, SettingError
-from coterie.validation import NONE, describe, nearest
+from coterie.validation import NONE, TOO_LARGE, describe, nearest, too_large
 
 Table = dict[str, Any]
 REQUIRED = inspect.Parameter.empty
@@ -87,9 +87,12 @@ def _value(section: Section, key: str, setting: Setting) -> Any:
     if value == NONE and _may_be_none(setting.hint):
         return None
     try:
-        return _adapter(setting.hint).validate_python(_frozen(value))
+        found = _adapter(setting.hint).validate_python(_frozen(value))
     except ValueError as problem:  # as pydantic's ValidationError is
         raise CoterieError(f"{name} is {value!r}; allowed is {allowed}") from problem
+    if too_large(value):
+        raise CoterieError(f"{name} {TOO_LARGE}")
+    return found
 
 
 @cache

@@ -178,7 +178,10 @@ def anything_tried(folder: Path) -> bool:
 def forget(folder: Path) -> None:
     """The choice in this folder and what was tried for it, and nothing else that lies there."""
     tried = folder / TRIED
-    for path in (*tried.glob("*.json"), *(folder / name for name in (JSON, CSV, PLOT))):
+    for path in (
+        *(() if tried.is_symlink() else tried.glob("*.json")),
+        *(folder / name for name in (JSON, CSV, PLOT)),
+    ):
         path.unlink(missing_ok=True)
     with suppress(OSError):  # not empty, or not there
         tried.rmdir()

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import math
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
+import torch
 from torch import nn
 
 from coterie.errors import SettingError, require
+from coterie.memory import require_memory
 from coterie.models.general import cnn, linear, mlp
 from coterie.models.mobilenet import mobilenet_v2
+from coterie.models.own import builds_model as builds_model
+from coterie.models.own import own_model
 from coterie.models.papers import (
     fedsoft_cifar,
     fedsoft_letters,
@@ -43,16 +47,26 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
 
 
 def build(
-    name: str, input_shape: Sequence[int], n_outputs: int, init: str | None = None, **settings: object
+    name: str,
+    input_shape: Sequence[int],
+    n_outputs: int,
+    init: str | None = None,
+    folder: Path | str | None = None,
+    **settings: object,
 ) -> Factory:
-    """What makes a fresh model: one of MODELS sized for the data, or the user's own 'package.module:factory'.
+    """What makes a fresh model: one of MODELS sized for the data, or the user's own 'module:Net'.
+
+    The user's own is looked for in `folder`, where there is one, then among installed packages; see own.py.
 
     `init="xavier-normal"` draws every matrix from Xavier's normal distribution and sets biases to zero; otherwise
     a model is initialised as its layers are.
     """
     require(init in (None, "xavier-normal"), "init", init, "'xavier-normal', or nothing for the layers' own")
-    make, sized = (_own(name), ()) if ":" in name else (_known(name), _sizes(name, input_shape, n_outputs))
+    make = own_model(name, None if folder is None else Path(folder)) if ":" in name else _known(name)
+    sized = () if ":" in name else _sizes(name, input_shape, n_outputs)
     _check_settings(name, make, len(sized), settings)
+    if ":" not in name:
+        _check_memory(name, lambda: make(*sized, **settings))
 
     def factory() -> nn.Module:
         model = make(*sized, **settings)
@@ -64,6 +78,16 @@ def build(
         return model
 
     return factory
+
+
+def _check_memory(name: str, make: Factory) -> None:
+    """Would a model of ours fit into memory? On the device "meta" it has shapes and no numbers."""
+    try:
+        with torch.device("meta"):
+            numbers = sum(parameter.numel() for parameter in make().parameters())
+    except (RuntimeError, OverflowError, TypeError):  # sizes that PyTorch cannot count
+        numbers = 2**63
+    require_memory(4 * numbers, f"the model {name!r} with these settings")
 
 
 def xavier_normal(model: nn.Module) -> None:
@@ -79,18 +103,6 @@ def _known(name: str) -> Callable[..., nn.Module]:
     if name in MODELS:
         return MODELS[name]
     raise SettingError("name", f"is {name!r}{nearest(name, MODELS)}; {_allowed()}")
-
-
-def _own(name: str) -> Callable[..., nn.Module]:
-    module, _, attribute = name.partition(":")
-    try:
-        found = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise SettingError(
-            "name", f"is {name!r}, which cannot be imported ({error}); {_allowed()}"
-        ) from error
-    require(callable(found), "name", name, "what can be called to make a torch.nn.Module")
-    return found  # type: ignore[no-any-return]
 
 
 def _sizes(name: str, input_shape: Sequence[int], n_outputs: int) -> tuple[object, ...]:
@@ -117,4 +129,4 @@ def _check_settings(
 
 
 def _allowed() -> str:
-    return f"allowed is {', '.join(MODELS)}, or your own as 'package.module:factory'"
+    return f"allowed is {', '.join(MODELS)}, or your own as 'module:Net'"

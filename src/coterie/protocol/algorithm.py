@@ -71,6 +71,8 @@ class Algorithm(Checked):
     def check(self, n_clients: int, topology: Topology) -> None:
         """Refuse before the start what could not run."""
         require(self.clusters() >= 1, "n_clusters", self.clusters(), "1 or more")
+        enough = self.soft or self.votes or self.clusters() <= max(n_clients, 1)
+        require(enough, "n_clusters", self.clusters(), f"up to {n_clients}, the number of clients")
         if self.needs_server and not topology.is_server:
             raise CoterieError(f"{self.title()} needs a server; it cannot run over a graph")
 

@@ -22,6 +22,7 @@ Question = Literal[
     # for the record of a run; a backend may refuse these
     "size",
     "training_loss",
+    "scale",  # how large the numbers of their data are; asked if a client diverges
     "evaluate",
     "finish",  # the models that clients take away
     "fit",

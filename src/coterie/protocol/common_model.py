@@ -38,7 +38,7 @@ def train(cohort: Cohort, offer: Messages) -> Fields:
 def play_round(common: Tensor, state: State, clients: Clients, who: Tensor, traffic: Traffic) -> Tensor:
     """At the server: (1, 1, width) the mean of what these clients make of it, by size."""
     offer = state.for_everyone().offer(center=common[:, 0]).take(who)
-    sent = finite_only(clients.ask("common", offer, state.context))
+    sent = finite_only(clients.ask("common", offer, state.context))[0]
     traffic.to_clients(offer)
     traffic.to_server(sent)
     if not len(sent):

@@ -47,6 +47,7 @@ class Coordinator:
         self.keys = id_keys(ids).to(model.device)
         self.traffic = Traffic()
         self.progress = Progress(stages)
+        self.left_out = self.keys[:0]  # (client,) whose messages of the last round were not finite
         self.best: Attempt | None = None  # of the attempts of this stage that are over
         # (1, 1, width) the model that all clients have in common, where one is trained beside the centers
         self.common = first_centers(model, 1) if common_model.is_trained(stages) else None
@@ -77,7 +78,7 @@ class Coordinator:
             self._go_on()
         self.progress.round += 1
         state = replace(self.state, context=self.progress.context(self.seed))
-        self.state, sent = play_round(self.stage, state, self.clients, self.ids, self.traffic)
+        self.state, sent, self.left_out = play_round(self.stage, state, self.clients, self.ids, self.traffic)
         if self.common is not None and len(sent):
             self.common = common_model.play_round(
                 self.common, self.state, self.clients, sent.clients, self.traffic
@@ -150,6 +151,10 @@ class Coordinator:
             self.state = replace(self.best.state, context=self.state.context)
             self.prior, self.best = self.best.prior, None
             self.clients.ask("restore", everybody, self.state.context)
+
+    def go_back(self, centers: Tensor) -> None:
+        """To earlier centers of this stage; what clients keep stays as it is."""
+        self.state = replace(self.state, centers=centers)
 
     # models
 

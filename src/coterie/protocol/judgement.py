@@ -61,7 +61,7 @@ def judge(cohort: Cohort, offer: Messages) -> Fields:
         "personal": _loss(judged, outputs, importance),
         "common": _loss(judged, outputs, common),
         "mean": _loss(judged, [judged.outputs(centers.mean(1))]),
-        "guess": _loss(judged, [_guess(cohort, judged.points.owner, outputs[0])]),
+        "guess": _loss(judged, [guess(cohort, judged.points.owner, outputs[0])]),
         "tuned": _loss(judged, [judged.outputs(_tuned(cohort, chosen(centers, largest)))]),
         "pooled": _pooled(judged, likely, importance, common),
         "differ": _differences(judged, outputs, unit),
@@ -101,7 +101,7 @@ def _of_the_living(importance: Tensor, alive: Tensor) -> Tensor:
     return torch.where(total > 0, left / total, importance)
 
 
-def _guess(cohort: Cohort, owner: Tensor, like: Tensor) -> Tensor:
+def guess(cohort: Cohort, owner: Tensor, like: Tensor) -> Tensor:
     """(point, ...) what would be predicted without looking at inputs, shaped as outputs are: see `guess`.
 
     Of numbers the client's mean; of classes all alike, for a client with one class would guess that and be right.

@@ -36,8 +36,13 @@ class Participation(Checked):
     def __post_init__(self) -> None:
         super().__post_init__()
         require(0 < self.fraction <= 1, "fraction", self.fraction, "above 0 and at most 1")
-        require(0 <= self.absent <= 1, "absent", self.absent, "between 0 and 1")
-        require(0 <= self.stragglers <= 1, "stragglers", self.stragglers, "between 0 and 1")
+        require(0 <= self.absent < 1, "absent", self.absent, "from 0 to below 1: somebody must come")
+        require(
+            0 <= self.stragglers < 1,
+            "stragglers",
+            self.stragglers,
+            "from 0 to below 1: somebody must be heard",
+        )
         require(self.candidates is None or self.candidates >= 1, "candidates", self.candidates, "1 or more")
         require(self.clusters is None or self.clusters >= 1, "clusters", self.clusters, "1 or more")
         require(self.local_clusters >= 1, "local_clusters", self.local_clusters, "1 or more")

@@ -11,6 +11,7 @@ from coterie.protocol import (
     fit,
     judgement,
     personalise,
+    scale,
     selection,
     separation,
 )
@@ -32,6 +33,7 @@ _ANSWERS: dict[Question, Answer] = {
     "common": lambda stage, cohort, offer: common_model.train(cohort, offer),
     "size": lambda stage, cohort, offer: {"size": cohort.sizes},
     "training_loss": lambda stage, cohort, offer: evaluation.training_loss(cohort),
+    "scale": lambda stage, cohort, offer: scale.measure(cohort),
     "evaluate": lambda stage, cohort, offer: evaluation.evaluate(stage.algorithm, cohort, offer),
     "finish": lambda stage, cohort, offer: evaluation.finish(stage.algorithm, cohort, offer, stage.personal),
     "fit": lambda stage, cohort, offer: fit.measure(stage.algorithm, cohort, offer, _withholds_sizes(stage)),
@@ -74,6 +76,7 @@ _DECLARED: dict[Question, Declared] = {
     "common": {"row": MODEL, "size": SIZE},
     "size": {"size": SIZE},
     "training_loss": {"loss": _LOSS},
+    "scale": dict.fromkeys(("input", "target", "guess"), _LOSS),
     "evaluate": _EVALUATED,
     "finish": {
         **_EVALUATED,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -30,10 +31,15 @@ log = logging.getLogger("coterie")
 PERTURB = 0.1  # how far centers are pushed from the one model that they all begin at, relative to its size
 
 
-def play_round(
-    stage: Stage, state: State, clients: Clients, ids: Sequence[str], traffic: Traffic
-) -> tuple[State, Messages]:
-    """The state after the round, and the messages that arrived."""
+class Played(NamedTuple):
+    """A round."""
+
+    state: State  # after it
+    sent: Messages  # those that arrived
+    left_out: Tensor  # (client,) whose messages were not finite
+
+
+def play_round(stage: Stage, state: State, clients: Clients, ids: Sequence[str], traffic: Traffic) -> Played:
     if stage.topology.is_server:
         return _at_server(stage, state, clients, traffic)
     if clients.peers:
@@ -52,6 +58,7 @@ class _Trained:
     reports: Messages | None
     offer: Messages
     sent: Messages
+    left_out: Tensor  # (client,) whose messages were not finite
 
 
 def _train(stage: Stage, state: State, clients: Clients, traffic: Traffic) -> _Trained:
@@ -66,11 +73,11 @@ def _train(stage: Stage, state: State, clients: Clients, traffic: Traffic) -> _T
         reports = clients.ask("report", asked, context) if len(asked) else None
     state, offer = algorithm.plan(state, reports)
     offer = offer.only(present)
-    sent = finite_only(clients.ask("train", offer, context))
-    return _Trained(state, present, already, asked, reports, offer, sent)
+    sent, left_out = finite_only(clients.ask("train", offer, context))
+    return _Trained(state, present, already, asked, reports, offer, sent, left_out)
 
 
-def _at_server(stage: Stage, state: State, clients: Clients, traffic: Traffic) -> tuple[State, Messages]:
+def _at_server(stage: Stage, state: State, clients: Clients, traffic: Traffic) -> Played:
     done = _train(stage, state, clients, traffic)
     sent = done.sent.only(_in_time(stage, state))  # a straggler's message is lost on the way
     for offer in (done.asked, done.offer):
@@ -78,48 +85,46 @@ def _at_server(stage: Stage, state: State, clients: Clients, traffic: Traffic) -
     for arrived in (done.reports, sent):
         traffic.to_server(arrived)
     if not len(sent):
-        return done.state, sent
-    return stage.algorithm.combine(done.state, Received.by_server(sent)), sent
+        return Played(done.state, sent, done.left_out)
+    return Played(stage.algorithm.combine(done.state, Received.by_server(sent)), sent, done.left_out)
 
 
-def _over_graph(
-    stage: Stage, state: State, clients: Clients, ids: Sequence[str], traffic: Traffic
-) -> tuple[State, Messages]:
+def _over_graph(stage: Stage, state: State, clients: Clients, ids: Sequence[str], traffic: Traffic) -> Played:
     """Every client is an aggregator; all of them are computed here."""
     assert not isinstance(stage.topology, Server)
     done = _train(stage, state, clients, traffic)
     if not len(done.sent):
-        return done.state, done.sent
+        return Played(done.state, done.sent, done.left_out)
     n, in_time = state.n_clients, _in_time(stage, state)
     first, *later = _hops(stage, state, done.sent, done.present, ids, traffic)
     received = Received.by_peers(done.sent, n, first, hop_weights(stage, first, n, state.context))
     state = stage.algorithm.combine(done.state, received)
     for hop in later:
         passed = stage.algorithm.passed(state.for_everyone()).only(_speakers(hop, n))
-        received = Received.by_peers(finite_only(passed), n, hop)
+        received = Received.by_peers(finite_only(passed)[0], n, hop)
         _count_between_peers(received, traffic)
         state = stage.algorithm.join(state, received)
-    return state, done.sent.only(in_time)
+    return Played(state, done.sent.only(in_time), done.left_out)
 
 
 def _among_peers(
     stage: Stage, state: State, clients: Clients, ids: Sequence[str], traffic: Traffic
-) -> tuple[State, Messages]:
+) -> Played:
     """Every peer makes its own offer and combines for itself; `state` is a copy of what they know, for metrics."""
     how, context = stage.participation, state.context
     present = how.present(state.keys, context.seed, context.of_run)
     everybody = state.for_everyone()
-    sent = finite_only(clients.ask("train", everybody.offer().only(present), context))
+    sent, left_out = finite_only(clients.ask("train", everybody.offer().only(present), context))
     if not len(sent):
-        return state, sent
+        return Played(state, sent, left_out)
     first, *later = _hops(stage, state, sent, present, ids, traffic)
     clients.deliver(sent, first, context)
     for hop in later:
         passed = clients.ask("pass", everybody.offer().only(_speakers(hop, state.n_clients)), context)
-        passed = finite_only(passed)
+        passed = finite_only(passed)[0]
         _count_between_peers(Received.by_peers(passed, state.n_clients, hop), traffic)
         clients.deliver(passed, hop, context)
-    return known_to_peers(everybody, clients), sent.only(_in_time(stage, state))
+    return Played(known_to_peers(everybody, clients), sent.only(_in_time(stage, state)), left_out)
 
 
 def known_to_peers(state: State, clients: Clients) -> State:
@@ -147,13 +152,13 @@ def _edges(stage: Stage, state: State, present: Tensor, ids: Sequence[str]) -> T
     return edges[:, present[aggregator] & (in_time[sender] | (aggregator == sender))]
 
 
-def finite_only(sent: Messages) -> Messages:
-    """A message with a number that is not finite is left out: its client diverged, and others need not."""
+def finite_only(sent: Messages) -> tuple[Messages, Tensor]:
+    """A message with a number that is not finite is left out: its client diverged, and others need not. And whose."""
     good = sent.finite()
     if bool(good.all()):
-        return sent
-    log.warning("what diverged clients sent is left out; a smaller learning_rate may help")
-    return sent.take(good.nonzero()[:, 0])
+        return sent, sent.clients[:0]
+    log.warning("what diverged clients sent is left out")
+    return sent.take(good.nonzero()[:, 0]), sent.clients[~good]
 
 
 def _hops(

@@ -80,7 +80,7 @@ def _stages(folder: Path) -> list[Used]:
         raise CoterieError(
             f"{folder} holds no experiment.toml; allowed is the folder of a run that was begun"
         )
-    table = toml.read(path.read_text(encoding="utf-8"), str(path))
+    table = toml.load(path)
     if "made" in table:
         stages = table.get("stages")
         return [_from_python(stage, folder) for stage in (stages if isinstance(stages, list) else [stages])]

@@ -172,8 +172,9 @@ def at_the_end(methods: Mapping[str, Sequence[Cluster]], width: int) -> list[str
 
 
 def _sizes(clusters: Sequence[Cluster]) -> str:
-    sizes = sorted((len(one.members) for one in clusters), reverse=True)
-    every = f"{', '.join(map(str, sizes[:-1]))} and {sizes[-1]}"
-    return (
-        f"{len(sizes)} clusters, of {every if len(sizes) <= _MOST else f'{sizes[-1]} to {sizes[0]}'} clients"
-    )
+    if len(clusters) <= _MOST:
+        every = ", ".join(f"{one.number}: {len(one.members)}" for one in clusters)
+        return f"{len(clusters)} clusters, with so many clients each: {every}"
+    sizes = [len(one.members) for one in clusters]
+    largest = clusters[sizes.index(max(sizes))].number
+    return f"{len(sizes)} clusters, of {min(sizes)} to {max(sizes)} clients; the largest is cluster {largest}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 
 from coterie import toml
 from coterie.errors import CoterieError
+from coterie.files import is_folder_name
 from coterie.runs.folder import RunFolder
 
 Numbers = dict[str, float]
@@ -140,17 +140,20 @@ def _place(folder: Path) -> list[tuple[int, str]]:
 def labels_of(folder: Path) -> list[str]:
     """The methods of the run that lies in this folder, if it has several: their folders in it are named so."""
     try:
-        table = toml.read((folder / "experiment.toml").read_text(encoding="utf-8"), str(folder))
-        return [Path(method["label"]).name for method in table["method"]]
+        table = toml.load(folder / "experiment.toml")
+        labels = [str(method["label"]) for method in table["method"]]
+        return [label for label in labels if is_folder_name(label)]  # never a path out of this folder
     except (OSError, ValueError, KeyError, TypeError):
         return []
 
 
 def _read(store: RunFolder, wide: bool) -> Found:
     try:
-        table = tomllib.loads(store.experiment.read_text(encoding="utf-8"))
+        table = toml.load(store.experiment)
         return Found(store.folder, {"seed": 0, **_flat(table)}, measured(store.summary(), wide))
-    except (ValueError, KeyError, IndexError, TypeError) as problem:
+    except CoterieError:
+        raise
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError) as problem:
         raise CoterieError(f"{store.folder} holds no whole run: {problem}") from problem
 
 

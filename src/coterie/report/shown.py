@@ -19,6 +19,8 @@ from coterie.runs.client_table import ClientLine, lines_so_far, read_lines
 from coterie.runs.folder import RunFolder
 from coterie.runs.result import Record
 
+NAMED = 10  # folders, in a sentence
+
 
 @dataclass(frozen=True)
 class Shown:
@@ -77,14 +79,21 @@ def read(folder: Path, wide: bool) -> tuple[list[Shown], list[str]]:
     begun = [store for store in stores if store.experiment.is_file() and (store.folder / "clients").is_dir()]
     if not begun:
         raise CoterieError(
-            f"{folder} holds no run; allowed is a folder made by `coterie run`, or one of its methods'"
+            f"{folder} holds no run; allowed is a folder made by `coterie run`, or one of its methods'{_below(folder)}"
         )
     return [_read(store, wide) for store in begun], [s.folder.name for s in stores if s not in begun]
 
 
+def _below(folder: Path) -> str:
+    """The runs in the folders of this one."""
+    names = sorted(str(file.parent) for file in folder.glob("*/experiment.toml"))
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return f": {', '.join(names[:NAMED])}{more}" if names else ""
+
+
 def _read(store: RunFolder, wide: bool) -> Shown:
     try:
-        table = toml.read(store.experiment.read_text(encoding="utf-8"), str(store.experiment))
+        table = toml.load(store.experiment)
         summary = store.summary() if store.finished else None
         lines, clusters = lines_so_far(store) if summary is None else read_lines(store)
         return Shown(
@@ -98,6 +107,8 @@ def _read(store: RunFolder, wide: bool) -> Shown:
             summary=summary,
             numbers={} if summary is None else measured(summary, wide),
         )
+    except CoterieError:
+        raise
     except (ValueError, KeyError, IndexError, TypeError, AttributeError) as problem:
         raise CoterieError(f"{store.folder} holds no whole run: {problem}") from problem
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
 from torch import Tensor
 
@@ -25,14 +26,18 @@ class Alarms:
         self._merged_once: set[tuple[int, int]] = set()
         self._lost_once: set[int] = set()
 
-    def stage_ended(self, stage: Stage, separated: bool) -> None:
-        if not separated:
-            log.warning(
-                "%s, which was to separate the centers, did not in %d rounds; what follows begins at centers that "
-                "clients hardly tell apart: more rounds, or another init, may help",
-                stage.algorithm.title(),
-                stage.rounds,
-            )
+    def stage_ended(self, stage: Stage, following: Sequence[Stage], separated: bool) -> None:
+        """One that was to separate the centers for the stage that follows, if any does."""
+        if separated:
+            return
+        title = stage.algorithm.title()
+        who = f"the initialisation of {following[0].algorithm.title()} (by {title})" if following else title
+        log.warning(
+            "%s did not separate the centers in %d rounds; what follows begins at centers that clients hardly tell "
+            "apart: more rounds, or another init, may help",
+            who,
+            stage.rounds,
+        )
 
     def evaluated(self, when: tuple[int, int], now: Snapshot) -> None:
         """In this stage and attempt of it."""

@@ -48,7 +48,7 @@ class Inputs:
 
     def read(self, x: Any, like: Tensor) -> Tensor:
         """Inputs as training read them, for a model whose numbers are of this kind."""
-        x = torch.as_tensor(x, device=like.device)
+        x = _tensor(x).to(like.device)
         x = x[:, None] if self.single and x.dim() == 1 else x
         x = self.like_theirs(x.to(like.dtype) if x.is_floating_point() else x, "x")
         return Pixels(self.normalise, like.device, like.dtype).read(x)
@@ -65,3 +65,14 @@ class Inputs:
         if fraction:
             return Pixels(self.normalise, x.device, x.dtype).normalised(x)
         return x.to(torch.uint8)
+
+
+def _tensor(x: Any) -> Tensor:
+    """Of a tensor, an array, a table or lists of numbers."""
+    try:
+        return torch.as_tensor(x.to_numpy() if hasattr(x, "to_numpy") else x)
+    except (TypeError, ValueError, RuntimeError) as problem:
+        raise CoterieError(
+            f"x is a {type(x).__name__} that holds other things than numbers; allowed is a tensor, an array, or a "
+            "table of numbers alone, with one row for each point"
+        ) from problem

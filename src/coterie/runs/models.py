@@ -9,8 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from coterie.engine.model import first_line
 from coterie.engine.rows import Rows
 from coterie.engine.scores import Outputs
+from coterie.errors import CoterieError
 from coterie.protocol.personal import Personal
 from coterie.runs.inputs import Inputs
 
@@ -42,7 +44,14 @@ class TrainedModel(nn.Module):
     def predict(self, x: Any) -> Tensor:
         """The class, or the number."""
         with torch.no_grad():
-            return self.outputs.predicted(self(x))
+            read = self.inputs.read(x, like=next(self.parameters()))
+            try:
+                return self.outputs.predicted(self.module(read))
+            except (RuntimeError, IndexError, ValueError, TypeError) as problem:
+                raise CoterieError(
+                    f"the model does not take x of shape {tuple(read.shape)} ({first_line(problem)}); allowed are "
+                    "inputs as the run's clients had them, of the same shape and with no other tokens"
+                ) from problem
 
 
 class PersonalModel(TrainedModel):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 
 import torch
@@ -11,6 +12,7 @@ from coterie.data.federation import Description
 from coterie.errors import require
 from coterie.protocol.coordinator import Coordinator
 from coterie.runs.folder import RunFolder
+from coterie.runs.lock import locked
 from coterie.runs.recorder import Every, Recorder, Watch
 from coterie.runs.result import Run
 from coterie.validation import fits
@@ -21,6 +23,7 @@ def play(
     about: Description,
     *,
     experiment: str,
+    data: str = "",
     out: Path | str | None = None,
     resume: bool = False,
     evaluate_every: Every = "auto",
@@ -29,13 +32,18 @@ def play(
 ) -> Run:
     """Play all rounds. With `out` the run is kept in that folder, with `experiment`, the TOML that describes it.
 
-    `resume` goes on with what lies there.
+    `resume` goes on with what lies there, if `data`, a fingerprint of the clients' data, is what it was.
     """
     store = None if out is None else RunFolder(Path(out))
+    if store is not None:
+        store.data = data
     recorder = Recorder(coordinator, about, store, evaluate_every, checkpoint_every)
-    recorder.open(experiment, resume)
-    recorder.play_all(watch)
-    return recorder.finish()
+    with ExitStack() as held:
+        if store is not None and (store.folder.is_dir() or not resume):
+            coordinator.clients.group.once(lambda: held.enter_context(locked(store.folder)))
+        recorder.open(experiment, resume)
+        recorder.play_all(watch)
+        return recorder.finish()
 
 
 def check(

@@ -23,8 +23,10 @@ from coterie.protocol.fit import Fit
 from coterie.protocol.message import Messages
 from coterie.protocol.personal import is_shared
 from coterie.protocol.result import Result, Snapshot
+from coterie.protocol.state import State
 from coterie.runs import client_table
 from coterie.runs.alarms import Alarms
+from coterie.runs.divergence import Divergence, Stop
 from coterie.runs.folder import RunFolder
 from coterie.runs.judging import verdict_of
 from coterie.runs.monitor import Monitor, last
@@ -32,11 +34,14 @@ from coterie.runs.onboarding import Recipe, ask_fit, placed_elsewhere
 from coterie.runs.result import Record, Run
 from coterie.runs.signals import WholeRounds
 from coterie.runs.summary import summarise
+from coterie.runs.verdict import Verdict
 
 log = logging.getLogger("coterie")
 
 Watch = Callable[[Record, int], None]  # called after each round: its record, and the number of rounds in all
 Every = int | Literal["auto"]  # rounds from one evaluation to the next; 0: never
+
+GOOD = "good.centers"  # in a checkpoint of centers that are not
 
 LEAST = 10  # rounds at "auto" ...
 PART = 2  # ... and until as many messages were sent as one in so many of the clients, ...
@@ -84,6 +89,8 @@ class Recorder:
         self.records: list[Record] = []
         self.monitor = Monitor(coordinator, about)
         self.alarms = Alarms()
+        self.divergence = Divergence(coordinator.ids, self._ask_scale)
+        self._good: Tensor | None = None  # the last centers that clients could train from
         self._last: Result | None = None  # how things stand after the last round
 
     def open(self, experiment: str, resume: bool) -> None:
@@ -99,7 +106,10 @@ class Recorder:
                 f"not every process sees the checkpoint in {store.folder}; its disk must be shared by all hosts"
             )
         if saved is not None:
-            self.coordinator.load(*saved)
+            tensors, numbers = saved
+            self.coordinator.load(tensors, numbers)
+            self.divergence.load(tensors, numbers, self.coordinator.keys)
+            self._good = self._good_of(tensors)
         played = self.coordinator.progress.played
         self.records = group.once(lambda: store.keep_records(played))
         for record in self.records:
@@ -109,7 +119,7 @@ class Recorder:
         """The rounds to come; Ctrl-C ends them after a whole round, with a checkpoint."""
         coordinator = self.coordinator
         with WholeRounds(here()) as whole:
-            while not coordinator.done:
+            while not coordinator.done and self.divergence.stop is None:
                 record = self.play()
                 try:
                     if watch is not None and coordinator.clients.group.first:
@@ -123,6 +133,7 @@ class Recorder:
     def play(self) -> Record:
         """One round, and its record."""
         coordinator, began = self.coordinator, time.perf_counter()
+        before = coordinator.state
         sent = coordinator.step()
         progress = coordinator.progress
         record: Record = {
@@ -137,8 +148,11 @@ class Recorder:
         until = coordinator.stage.until == "separated" and coordinator.stage.rounds > 1
         if until and progress.over and progress.last_attempt:
             record["separated"] = progress.ended
-            self.alarms.stage_ended(coordinator.stage, progress.ended)
-        record["loss"] = self._training_loss(sent)  # waits for a GPU to be done
+            following = coordinator.stages[progress.stage + 1 : progress.stage + 2]
+            self.alarms.stage_ended(coordinator.stage, following, progress.ended)
+        found = self.monitor.ask("training_loss", Messages(sent.clients, {})) if len(sent) else None
+        record["loss"] = mean_loss(found)  # waits for a GPU to be done
+        self._watch(before, sent, found)
         trained = time.perf_counter()
         columns: dict[str, Tensor] = {}
         _note(record, columns, self.monitor.each_round(sent))
@@ -154,34 +168,68 @@ class Recorder:
             self.checkpoint()
         return record
 
-    def _training_loss(self, sent: Messages) -> float | None:
-        """The mean loss that those received saw while training, infinite if one of them diverged."""
-        found = self.monitor.ask("training_loss", Messages(sent.clients, {})) if len(sent) else None
-        return _number(float(found.loss.nanmean())) if found is not None and len(found) else None
+    def _watch(self, before: State, sent: Messages, found: Messages | None) -> None:
+        """Does the run diverge, and is anybody heard? `before` is how things stood as the round began."""
+        coordinator, rounds = self.coordinator, self.coordinator.progress.played
+        counts = coordinator.stage.n_init == 1
+        self.divergence.played(rounds, sent, found, coordinator.left_out, counts)
+        anybody = bool(len(sent)) or bool(len(coordinator.left_out))
+        self.divergence.heard(anybody, rounds, coordinator.stage.participation)
+        if self.divergence.good:
+            now = coordinator.state  # perhaps of another stage, or attempt
+            same = (before.context.stage, before.context.before) == (now.context.stage, now.context.before)
+            self._keep(before if same else now)
+
+    def _keep(self, state: State) -> None:
+        """Its centers, to go back to; unless peers have them themselves, or they are a large table."""
+        small = state.at_server or state.centers.nbytes <= storage.budget(state.centers.device)
+        if small and not self.coordinator.among_peers:
+            self._good = state.centers
+
+    def _good_of(self, tensors: dict[str, Tensor]) -> Tensor | None:
+        """Those of a checkpoint; where they are not there, it was good itself."""
+        state = self.coordinator.state
+        if GOOD not in tensors:
+            self._keep(state)
+            return self._good
+        kept = tensors[GOOD].to(state.centers.device)
+        saved = {key: i for i, key in enumerate(tensors["clients"].tolist())}
+        return kept if state.at_server else kept[[saved[key] for key in state.keys.tolist()]]
+
+    def _ask_scale(self) -> Messages | None:
+        """Not under privacy, which covers what the algorithm has clients send and no more."""
+        private = any(stage.privacy is not None for stage in self.coordinator.stages)
+        return None if private else self.monitor.ask("scale", self.coordinator.state.for_everyone().offer())
 
     def _warn_if_diverged(self, record: Record) -> None:
         for name in ("loss", "test_loss"):
             if record.get(name) is not None and math.isinf(record[name]):
                 record[name] = None  # JSON has no word for infinity
-                log.warning(
-                    "some clients have diverged: their %s is not finite; a smaller learning_rate may help",
-                    name,
-                )
+                if name == "test_loss":
+                    log.warning(
+                        "the model of some client has a loss on its held-out points that is not finite"
+                    )
 
     def _warn_if_elsewhere(self, clients: int, first: list[str]) -> None:
         if clients:
             log.warning(
-                "%d of %d clients are in another cluster than onboarding would find for their data: %s",
+                "%d of %d clients %s in another cluster than onboarding would find for %s data: %s",
                 clients,
                 len(self.coordinator),
+                *(("is", "its") if clients == 1 else ("are", "their")),
                 ", ".join(first) + (", ..." if clients > len(first) else ""),
             )
 
     def checkpoint(self) -> None:
-        """Between rounds: the records on disk reach at least as far as any checkpoint."""
-        if self.store is not None:
-            saved = self.coordinator.save()
-            self._write(lambda store: store.write_checkpoint(*saved))
+        """Between rounds: the records on disk reach at least as far as any checkpoint. None while a run diverges."""
+        if self.store is not None and not self.divergence.in_a_row:
+            tensors, numbers = self.coordinator.save()
+            more, counts = self.divergence.save()
+            if self._good is not None and not self.divergence.good:
+                more[GOOD] = self._good
+            self._write(lambda store: store.write_checkpoint({**tensors, **more}, {**numbers, **counts}))
+            if self.divergence.good:
+                self._keep(self.coordinator.state)  # as a run that is resumed from here will
 
     def _write(self, what: Callable[[RunFolder], object]) -> None:
         """By the first process; where it cannot, all stop."""
@@ -223,9 +271,20 @@ class Recorder:
             importance = state.centers.new_full((len(self.coordinator), state.centers.shape[1]), math.nan)
             return Result.unknown(storage.mean(state.centers), importance)
 
+    def _stop(self) -> Stop | None:
+        """Has the run diverged, or was nobody heard? It has the last good centers then."""
+        self.divergence.at_the_end(self.coordinator.progress.played)
+        stop = self.divergence.stop
+        good, now = self._good, self.coordinator.state.centers
+        if stop is not None and stop.diverged and good is not None and good.shape == now.shape:
+            self.coordinator.go_back(good)
+            self._last = None
+        return stop
+
     def finish(self) -> Run:
         """The final phase, the table's numbers, the results."""
         coordinator, store = self.coordinator, self.store
+        stop = self._stop()
         result = self._finished() if self._last is None else self._last
         coordinator.count_final_offer()
         answered = ask_fit(coordinator, self.monitor.ask, result.centers)
@@ -239,6 +298,10 @@ class Recorder:
             self._warn_if_elsewhere(**summary["placed_elsewhere"])
         summary["metrics"] = last(self.records, coordinator.progress.stage)
         verdict = verdict_of(coordinator, self.monitor.ask, result, self.records)
+        if stop is not None:
+            summary["stopped"] = {"rounds": stop.rounds, "says": stop.says}
+            log.warning(stop.says)
+            verdict = Verdict(False, ("diverged",), (stop.says,)) if verdict and stop.diverged else verdict
         if verdict is not None:
             summary["verdict"] = finite(verdict.as_dict())
         if self.monitor.refused:
@@ -256,6 +319,11 @@ class Recorder:
             None if store is None else store.folder,
             lambda: recipe,
         )
+
+
+def mean_loss(found: Messages | None) -> float | None:
+    """The mean loss that those received saw while training, infinite if one of them diverged."""
+    return _number(float(found.loss.nanmean())) if found is not None and len(found) else None
 
 
 def _tensors(result: Result) -> dict[str, Tensor]:

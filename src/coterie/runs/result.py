@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,8 @@ from coterie.runs.verdict import Verdict
 
 if TYPE_CHECKING:
     import pandas
+
+log = logging.getLogger("coterie")
 
 Record = dict[str, Any]
 
@@ -88,6 +91,8 @@ class Run:
                 f"the run in {self.folder} was made in Python; to take in a client, give its algorithm and training "
                 "too: coterie.load(folder, model, algorithm=..., training=...)"
             )
+        if self.verdict is not None and self.verdict.good is False:
+            log.warning("the run that this client joins is not good: %s", self.verdict)
         return onboarding.onboard(self.summary, self._recipe(), self._result, client)
 
     @property

@@ -1,4 +1,4 @@
-"""Ctrl-C between rounds and not within one."""
+"""Ctrl-C, or SIGTERM, between rounds and not within one."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ log = logging.getLogger("coterie")
 class WholeRounds:
     """Ctrl-C waits for the end of the round, since half a round cannot be saved; a second one does not wait.
 
+    SIGTERM, by which a machine that shuts down or a scheduler ends a process, does the same.
+
     Of several processes all stop after the same round. Torchrun ends the others when one of them is gone: no round
     can be brought to its end then.
     """
 
     def __init__(self, group: ProcessGroup) -> None:
         self.asked, self.group = False, group
-        self._before = {signal.SIGINT: signal.getsignal(signal.SIGINT)}
-        if group.size > 1:
-            self._before[signal.SIGTERM] = signal.getsignal(signal.SIGTERM)
+        self._before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
     def __enter__(self) -> Self:
         self._mine = (
@@ -32,8 +32,8 @@ class WholeRounds:
             and self._before[signal.SIGINT] is signal.default_int_handler
         )
         if self._mine:
-            for number in self._before:
-                signal.signal(number, self._ask if number == signal.SIGINT else self._end)
+            signal.signal(signal.SIGINT, self._ask)
+            signal.signal(signal.SIGTERM, self._ask if self.group.size == 1 else self._end)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -45,7 +45,7 @@ class WholeRounds:
         if self.asked:
             raise KeyboardInterrupt
         self.asked = True
-        log.warning("stopping when this round is done; press Ctrl-C again to stop at once")
+        log.warning("stopping when this round is done; once more (Ctrl-C, SIGTERM) stops at once")
 
     def _end(self, *_: object) -> None:
         raise Lost("another process of this run is gone, or the run was ended from outside")

@@ -101,6 +101,11 @@ class Verdict:
         return Verdict(told["good"], tuple(told["findings"]), tuple(told["sentences"]), told["numbers"])
 
 
+def ended_badly(summary: Mapping[str, Any]) -> bool:
+    """Was the run stopped, or did it diverge?"""
+    return "stopped" in summary or "diverged" in (summary.get("verdict") or {}).get("findings", ())
+
+
 def unknown(why: str) -> Verdict:
     return Verdict(None, ("unknown",), (f"Whether the clusters are any good is not known: {why}.",))
 
@@ -308,7 +313,8 @@ def _rounded(values: Tensor) -> list[list[float]]:
 
 def _diverged(e: Evidence, own: Tensor) -> Verdict:
     bad = int(((~own.isfinite()) | (own > MISFIT * e.guess)).sum())
-    what = f"{bad} of {len(own)} clients have a loss above that of a blind guess, or none that is finite"
+    have = "has" if bad == 1 else "have"
+    what = f"{bad} of {len(own)} clients {have} a loss above that of a blind guess, or none that is finite"
     told = (
         f"The run diverged: {what if e.finite else 'a center is not finite'}.",
         "Try a smaller learning_rate.",

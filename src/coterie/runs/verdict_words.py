@@ -51,20 +51,22 @@ def _names(pairs: list[tuple[int, int]]) -> str:
     return ", ".join(f"{s} and {t}" for s, t in pairs[:3]) + (", ..." if len(pairs) > 3 else "")
 
 
-def _of(n: dict[str, Any], what: str) -> str:
-    return f"{n[what]} of {n['clients_asked']} clients"
+def _of(n: dict[str, Any], what: str, one: str, many: str) -> str:
+    """So many clients do something, said of one or of many."""
+    return f"{n[what]} of {n['clients_asked']} clients {one if n[what] == 1 else many}"
 
 
 _REMARKS: dict[str, Any] = {
     "no-consensus": lambda n: (
         f"Peers do not agree on the centers: copies of one differ in {n['peers_apart']:.0%} of what they predict."
     ),
-    "misfits": lambda n: f"{_of(n, 'misfits')} fit no center: theirs is worse than a blind guess.",
+    "misfits": lambda n: f"{_of(n, 'misfits', 'fits', 'fit')} no center: a blind guess is better.",
     "misassigned": lambda n: (
-        f"{_of(n, 'misassigned')} are in a cluster that another center would serve better."
+        f"{_of(n, 'misassigned', 'is', 'are')} in a cluster that another center would serve better."
     ),
     "coarse": lambda n: (
-        f"{_of(n, 'still_differ')} still differ from their center: an epoch alone improves it much for them."
+        f"{_of(n, 'still_differ', 'still differs from its', 'still differ from their')} center: an epoch alone "
+        f"improves it much for {'it' if n['still_differ'] == 1 else 'them'}."
     ),
     "merged": lambda n: f"Centers {_names(n['merged'])} predict alike.",
     "unused": lambda n: f"Nobody uses center {', '.join(map(str, n['unused']))}.",
@@ -72,7 +74,7 @@ _REMARKS: dict[str, Any] = {
     "sparse-graph": lambda n: (
         f"The graph mixes slowly (spectral gap {n['spectral_gap']:.2g}): these rounds cannot cross it."
     ),
-    "ambiguous": lambda n: f"{_of(n, 'ambiguous')} have no clear cluster.",
+    "ambiguous": lambda n: f"{_of(n, 'ambiguous', 'has', 'have')} no clear cluster.",
 }
 _NEXT: dict[str, str] = {  # the first of which all findings were made
     "nothing-learned": "a smaller learning_rate, more rounds, or a larger one if the loss falls slowly",

@@ -13,7 +13,16 @@ from torch import Tensor
 
 from coterie.data.federation import Federation, Points, Task
 from coterie.data.own.arrays import Client, Pairs, pairs
-from coterie.data.own.tables import TABLES, Columns, Table, client_of, clients_of, read_npz, read_table
+from coterie.data.own.tables import (
+    TABLES,
+    Columns,
+    Table,
+    client_of,
+    clients_of,
+    files_of,
+    read_npz,
+    read_table,
+)
 from coterie.data.own.targets import Named, targets
 from coterie.errors import CoterieError, SettingError, require
 from coterie.prng import numpy_generator
@@ -65,7 +74,8 @@ def from_folder(
             "path",
             f"is '{folder}', not a folder; a folder with one .npz, .csv or .parquet per client is needed",
         )
-    files = [f for f in sorted(folder.iterdir()) if _is_data(f)]
+    with _read_from("path"):
+        files = files_of(folder)
     if not files:
         raise SettingError(
             "path", f"is '{folder}', with no .npz, .csv or .parquet file; one per client is needed"
@@ -119,10 +129,6 @@ def _client(id: str, arrays: Sequence[Any], task: Task | None) -> Client:
         raise CoterieError(f"{where} is not a pair of arrays; allowed is (x, y) or (x, y, x_test, y_test)")
     test = pairs(arrays[2], arrays[3], f"{where}: test", tokens) if len(arrays) == 4 else None
     return Client(id, pairs(arrays[0], arrays[1], where, tokens), test)
-
-
-def _is_data(file: Path) -> bool:
-    return file.is_file() and not file.name.startswith(".") and file.suffix.lower() in (".npz", *TABLES)
 
 
 def _read(files: Sequence[Path], columns: Columns) -> tuple[list[Client], list[str]]:

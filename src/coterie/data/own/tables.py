@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from coterie.data import npz
 from coterie.data.own.arrays import Client, Pairs, pairs
 from coterie.errors import CoterieError
 
@@ -38,6 +38,12 @@ class Columns:
         for role, column in needed.items():
             if column is not None and column not in columns:
                 raise CoterieError(f"{where}: there is no {role} column {column!r}; the columns are {named}")
+        roles = [column for column in (self.target, self.split, self.client) if column is not None]
+        twice = next((column for column in roles if roles.count(column) > 1), None)
+        if twice is not None:
+            raise CoterieError(
+                f"{where}: the column {twice!r} is to be two things at once; target, split and client must differ"
+            )
         features = [c for c in columns if c not in (self.target, self.split, self.client)]
         if not features:
             raise CoterieError(f"{where}: there are no feature columns among {named}; at least one is needed")
@@ -45,16 +51,20 @@ class Columns:
         return features
 
 
+def files_of(folder: Path) -> list[Path]:
+    """The files of a folder that hold points, by name; what is named like one must be one."""
+    named = [f for f in sorted(folder.iterdir()) if f.suffix.lower() in (".npz", *TABLES)]
+    found = [f for f in named if not f.name.startswith(".")]
+    for file in found:
+        if not file.is_file():
+            kind = "a link to nowhere" if file.is_symlink() and not file.exists() else "not a plain file"
+            raise CoterieError(f"{file} is {kind}; remove it, or put the file there")
+    return found
+
+
 def read_npz(path: Path, tokens: bool = False) -> Client:
     """x, y and perhaps x_test, y_test; nothing is unpickled."""
-    try:
-        with np.load(path, allow_pickle=False) as found:
-            arrays = {name: found[name] for name in found.files}
-    except (OSError, ValueError, EOFError, AttributeError, TypeError, zipfile.BadZipFile) as error:
-        why = "it holds Python objects" if "Object arrays" in str(error) else "it is not a whole .npz archive"
-        raise CoterieError(
-            f"{path} could not be read because {why}; a .npz file needs arrays x and y of numbers"
-        ) from error
+    arrays = npz.read_npz(path, "a .npz file needs arrays x and y of numbers")
     if not {"x", "y"} <= arrays.keys() or ("x_test" in arrays) != ("y_test" in arrays):
         raise CoterieError(
             f"{path} has the arrays {', '.join(arrays) or 'none'}; x and y are needed, and x_test goes with y_test"
@@ -72,8 +82,8 @@ def read_table(path: Path, client: str | None = None) -> Table:
         if path.suffix.lower() == ".parquet":
             return pd.read_parquet(path)
         table = pd.read_csv(path, dtype=None if client is None else {client: str})  # '007' is not client 7
-    except (OSError, ValueError, NotImplementedError) as error:
-        why = (str(error).splitlines() or ["no reason given"])[0]
+    except Exception as error:  # pandas and pyarrow raise of a broken table whatever comes
+        why = (str(error).splitlines() or [type(error).__name__])[0][:200]
         raise CoterieError(
             f"{path} could not be read ({why}); a whole {path.suffix} table is needed"
         ) from error

@@ -14,6 +14,8 @@ from coterie.data.federation import Task
 from coterie.data.own.arrays import Array, floats
 from coterie.errors import CoterieError, require
 
+SPARSE = 100  # a label is a mistake if there are so many times more numbers up to it than labels
+
 
 class Named(NamedTuple):
     where: str  # the client, for errors
@@ -31,10 +33,23 @@ def targets(given: Sequence[Named], task: Task | None) -> Targets:
     """Words and whole numbers are labels and other numbers are regressed on, unless the task is given."""
     require(task is None or task in get_args(Task), "task", task, ", ".join(map(repr, get_args(Task))))
     guessed = "regression" if any(y.dtype.kind == "f" for _, y in given) else "classification"
+    if task is None:
+        _check_one_kind(given)
     if (task or guessed) == "regression":
         return _numbers(given)
     numbered, words = _without_words(given)
     return _labels(numbered, task or "classification", guessed=task is None)._replace(classes=words)
+
+
+def _check_one_kind(given: Sequence[Named]) -> None:
+    """Floats of a few clients do not make a regression of everybody's labels, without being asked."""
+    fractions = [g for g in given if g.y.dtype.kind == "f"]
+    whole = [g for g in given if g.y.dtype.kind in "iub"]
+    if fractions and whole:
+        raise CoterieError(
+            f"{fractions[0].where} has targets of type {fractions[0].y.dtype} and {whole[0].where} has whole numbers; "
+            "whether they are labels or numbers is to be said: task = 'classification' or 'regression'"
+        )
 
 
 def _numbers(given: Sequence[Named]) -> Targets:
@@ -77,7 +92,7 @@ def _labels(given: Sequence[Named], task: Task, guessed: bool) -> Targets:
                 )
             y = y.reshape(len(y))
         whole = y.astype(np.float64) % 1 == 0 if y.dtype.kind == "f" else np.full(y.shape, True)
-        bad = ~whole | (y < 0)
+        bad = ~whole | (y < 0) | (y > np.iinfo(np.int64).max)
         if bad.any():
             point, value = int(np.argwhere(bad)[0][0]), y[bad][0].item()
             hint = " (task='regression' predicts numbers)" if guessed else ""
@@ -85,4 +100,20 @@ def _labels(given: Sequence[Named], task: Task, guessed: bool) -> Targets:
                 f"{where}, point {point}: label {value}; labels are whole numbers from 0{hint}"
             )
         labels.append(torch.from_numpy(y.astype(np.int64)))
-    return Targets(task, max(int(y.max()) for y in labels if y.numel()) + 1, labels)
+    outputs = max(int(y.max()) for y in labels if y.numel()) + 1
+    if task == "classification" and outputs > SPARSE:
+        _check_dense([where for where, _ in given], labels, outputs)
+    return Targets(task, outputs, labels)
+
+
+def _check_dense(where: Sequence[str], labels: Sequence[Tensor], outputs: int) -> None:
+    """A label of a million makes a million outputs: that is a mistake, unless most labels up to it occur."""
+    known = np.unique(np.concatenate([y.numpy().ravel() for y in labels]))
+    if outputs <= SPARSE * len(known):
+        return
+    which = next(i for i, y in enumerate(labels) if y.numel() and int(y.max()) == outputs - 1)
+    raise CoterieError(
+        f"{where[which]}, point {int(labels[which].argmax())}: label {outputs - 1}, but there are {len(known)} labels "
+        f"in all; labels are counted from 0, and {outputs} outputs would be needed (words need not be numbered, and "
+        "task = 'regression' predicts numbers)"
+    )

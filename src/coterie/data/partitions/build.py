@@ -20,6 +20,7 @@ from coterie.data.partitions.sizes import Side
 from coterie.data.partitions.transforms import Pool
 from coterie.data.sources.source import Source
 from coterie.errors import SettingError
+from coterie.memory import require_memory
 from coterie.prng import numpy_generator
 
 _CLIENTS = 100
@@ -33,6 +34,8 @@ def partition(source: Source, seed: int = 0, **settings: Any) -> Federation:
 
 def partitioned(source: Source, settings: Partition, seed: int = 0) -> Federation:
     """The same, with settings that are checked already."""
+    images = len(source.y_train) + len(source.y_test)
+    require_memory(8 * images * (settings.clusters or 1), "the images of all distributions")
     distributions = distributions_of(settings, source, seed)
     _check_kinds(settings, source, distributions)
     rngs = [numpy_generator(seed, side) for side in _SIDES]
@@ -41,6 +44,7 @@ def partitioned(source: Source, settings: Partition, seed: int = 0) -> Federatio
         ids, sides = by_owner(settings, source, distributions, rngs, seed)
     else:
         clients = _clients(settings, distributions)
+        _check_memory(settings, clients, len(distributions.train.parts))
         ids = tuple(map(str, range(clients)))
         make = by_class if settings.by_class else by_mixture
         sides = make(settings, distributions, clients, rngs, seed)
@@ -69,6 +73,14 @@ def _clients(settings: Partition, distributions: Distributions) -> int:
     if settings.clients is None and settings.m0 is not None and settings.per_client is not None:
         return max(1, settings.m0 * len(distributions.train.parts) // settings.per_client)
     return _CLIENTS if settings.clients is None else settings.clients
+
+
+def _check_memory(settings: Partition, clients: int, distributions: int) -> None:
+    most = (
+        settings.train_points if isinstance(settings.train_points, tuple) else (settings.train_points or 1,)
+    )
+    points = clients * (max(most) + (settings.test_points or 0))
+    require_memory(16 * points + 8 * clients * distributions, "the points of all clients")
 
 
 def _check_kinds(settings: Partition, source: Source, distributions: Distributions) -> None:

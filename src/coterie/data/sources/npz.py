@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from coterie.data.npz import read_npz
 from coterie.data.own.arrays import Array
 from coterie.data.sources.layout import Wanted
 from coterie.data.sources.source import Source
@@ -35,7 +34,7 @@ class Npz:
 
     def read(self, files: list[Path]) -> Source:
         path = files[0]
-        arrays = _arrays(path)
+        arrays = read_npz(path, "needed is a whole .npz archive of numbers")
         words = next((arrays[key] for key in ("classes", "fine_names") if key in arrays), np.array([]))
         if set(_SIDES) <= arrays.keys():
             train = _side(path, arrays["x_train"], arrays["y_train"], "_train")
@@ -47,25 +46,6 @@ class Npz:
                 f"{path} has the arrays {', '.join(arrays) or 'none'}; needed are {', '.join(_SIDES)}, or x and y"
             )
         return Source("", *train, *test, 0, tuple(str(word) for word in words))
-
-
-def _arrays(path: Path) -> dict[str, Array]:
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
-    except (
-        OSError,
-        ValueError,
-        EOFError,
-        AttributeError,
-        TypeError,
-        zipfile.BadZipFile,
-        zlib.error,
-    ) as problem:
-        size = path.stat().st_size
-        raise CoterieError(
-            f"{path} ({size} bytes) is not a whole .npz archive of numbers ({problem})"
-        ) from problem
 
 
 def _side(path: Path, x: Array, y: Array, side: str) -> tuple[Tensor, Tensor]:

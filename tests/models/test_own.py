@@ -1,0 +1,116 @@
+"""A model of the user's own: looked at before it is called."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from coterie import CoterieError
+from coterie.models import build
+from coterie.models.own import source_of
+
+NETS = """
+from torch import nn
+from layers_of_mine import wide
+from coterie import builds_model
+
+class Net(nn.Module):
+    def __init__(self, width: int = 3):
+        super().__init__()
+        self.layer = wide(width)
+
+def annotated(width: int = 3) -> nn.Module:
+    return wide(width)
+
+def in_words(width: int = 3) -> "nn.Linear":
+    return wide(width)
+
+@builds_model
+def marked(width=3):
+    return wide(width)
+
+def neither(width=3):
+    raise AssertionError("it was called")
+
+class NoModel:
+    def __init__(self):
+        raise AssertionError("it was called")
+
+made = Net()
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    path, modules = list(sys.path), set(sys.modules)
+    (tmp_path / "nets_of_mine.py").write_text(NETS)
+    (tmp_path / "layers_of_mine.py").write_text(
+        "from torch import nn\n\ndef wide(n):\n    return nn.Linear(2, n)\n"
+    )
+    yield tmp_path
+    sys.path[:] = path
+    for name in set(sys.modules) - modules:
+        del sys.modules[name]
+
+
+@pytest.mark.parametrize("name", ["Net", "annotated", "in_words", "marked"])
+def test_models_and_what_says_it_builds_one(folder: Path, name: str) -> None:
+    made = build(f"nets_of_mine:{name}", (2,), 4, folder=folder, width=5)()
+    assert sum(p.numel() for p in made.parameters()) == 15
+
+
+@pytest.mark.parametrize("name", ["neither", "NoModel", "made", "nn.init.zeros_"])
+def test_anything_else_is_refused_and_not_called(folder: Path, name: str) -> None:
+    with pytest.raises(CoterieError, match="which is not known to build a model; allowed is a subclass of"):
+        build(f"nets_of_mine:{name}", (2,), 4, folder=folder)()
+
+
+@pytest.mark.parametrize("name", ["os:system", "subprocess:run", "builtins:exec", "os.path:join"])
+def test_python_itself_has_no_models(name: str, tmp_path: Path) -> None:
+    with pytest.raises(CoterieError, match="of Python itself, which has no models"):
+        build(name, (2,), 4, command=f"touch {tmp_path / 'x'}")()
+    assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize("name", ["torch:load", "torch.hub:load", "torch.nn.init:zeros_"])
+def test_functions_of_libraries_that_build_no_model(name: str) -> None:
+    with pytest.raises(CoterieError, match="which is not known to build a model"):
+        build(name, (2,), 4)
+
+
+def test_a_file_beside_the_experiment_stands_in_for_no_library(folder: Path) -> None:
+    """It is found last; and a library that is loaded cannot be replaced."""
+    (folder / "matplotlib.py").write_text("raise AssertionError('it was run')")
+    (folder / "torch.py").write_text("raise AssertionError('it was run')")
+    build("nets_of_mine:Net", (2,), 4, folder=folder)
+    assert sys.path[0] != str(folder)
+    assert sys.path[-1] == str(folder)
+    with pytest.raises(
+        CoterieError, match="'torch' is loaded already, from elsewhere; give yours another name"
+    ):
+        build("torch:Net", (2,), 4, folder=folder)
+
+
+def test_each_experiment_has_its_own_module_of_a_name(folder: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "nets_of_mine.py").write_text("from torch import nn\n\nclass Net(nn.Linear): pass\n")
+    build("nets_of_mine:Net", (2,), 4, folder=folder)
+    assert "in_features" in str(
+        build("nets_of_mine:Net", (2,), 4, folder=other, in_features=3, out_features=3)()
+    )
+
+
+def test_a_broken_module_is_said_in_a_sentence(folder: Path) -> None:
+    (folder / "broken_of_mine.py").write_text("def")
+    with pytest.raises(CoterieError, match="name is 'broken_of_mine:Net', which cannot be imported"):
+        build("broken_of_mine:Net", (2,), 4, folder=folder)
+
+
+def test_its_source_is_found_without_running_it(folder: Path) -> None:
+    (folder / "nets_of_mine.py").write_text("raise AssertionError('it was run')")
+    assert source_of("nets_of_mine:Net", folder) == folder / "nets_of_mine.py"
+    assert source_of("no_such_module:Net", folder) is None
