@@ -26,6 +26,7 @@ from coterie.models import MODELS
 from coterie.reproduction.items import SIZES, Item, load, names
 from coterie.reproduction.page import claims
 from coterie.reproduction.page import markdown as section
+from coterie.reproduction.play import missing
 from coterie.reproduction.results import Results, place
 
 HERE = Path(__file__).parent
@@ -230,7 +231,7 @@ reproduce` lists the same items, and `coterie reproduce NAME` runs one; its sett
 cell ours comes first, mean ± sample standard deviation over seeds, and the paper's in brackets. A claim is *held* if
 all its comparisons hold for our means.
 
-{held} of the {tested} claims that were tested held. {run} of {all} items were run, {full} of them in full.
+{held} of the {tested} claims that were tested held. Of {all} items were run: {sizes}.
 
 | item | title | data | run | held | not held | open | not testable |
 |---|---|---|---|---|---|---|---|
@@ -244,33 +245,38 @@ PAPERS = {
 
 
 def _runs(item: Item) -> list[tuple[str, Results]]:
-    """The largest size that was run."""
+    """The largest size that was run whole, or else the largest of which something was run."""
     kept = HERE.parent / "experiments" / "results"
     each = [(size, Results.load(place(kept, item, size))) for size in reversed(SIZES)]
-    return [(size, results) for size, results in each if results.lines][:1]
+    some = [(size, results) for size, results in each if results.lines]
+    whole = [(size, results) for size, results in some if not missing(item, size, results)]
+    return (whole or some)[:1]
 
 
 def reproduction() -> str:
-    """One line per item."""
-    lines, total, sizes = [], Counter[str](), []
+    """One line per item. What a quick size says does not count."""
+    lines, total, sizes = [], Counter[str](), Counter[str]()
     for name in names(HERE.parent / "experiments"):
         item = load(name, HERE.parent / "experiments")
         found = _runs(item)
-        sizes += [size for size, _ in found]
         outcomes = Counter(outcome for _, results in found for _, outcome, _ in claims(item, results))
-        total += outcomes
+        said = []
+        for size, results in found:
+            left = len(missing(item, size, results))
+            said.append(f"{size}, in part" if left else size)
+            sizes[said[-1]] += 1
+            total += outcomes if size != "quick" else Counter()
         kinds = ("held", "not held", "not run", "not testable")
         counts = [str(outcomes[kind]) if found else "" for kind in kinds]
         link = f"[{name}](reproduction/{name.split('-')[0]}.md#{_anchor(item)})"
         lines.append(
-            f"| {link} | {item.title} | {item.data} | {', '.join(s for s, _ in found) or '–'} | {' | '.join(counts)} |"
+            f"| {link} | {item.title} | {item.data} | {', '.join(said) or '–'} | {' | '.join(counts)} |"
         )
     head = REPRODUCTION.format(
         held=total["held"],
         tested=total["held"] + total["not held"],
-        run=len(sizes),
+        sizes=", ".join(f"{count} {size}" for size, count in sizes.items()) or "none",
         all=len(lines),
-        full=sizes.count("full"),
     )
     return head + "\n".join(lines) + "\n"
 

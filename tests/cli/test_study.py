@@ -68,6 +68,19 @@ def test_a_folder_that_holds_a_study_is_kept(experiment: Path, capsys: pytest.Ca
     assert "already holds a run" in capsys.readouterr().err
 
 
+def test_again_begins_anew_and_a_bad_option_loses_nothing(
+    experiment: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["run", str(experiment), "--jobs", "2", "--out", "both"]
+    assert main(command) == 0
+    before = scores(Path("both"))
+    assert main([*command, "--again", "--sweep", "training.learning_rate=0.1,fast"]) == 2
+    assert scores(Path("both")) == before
+    assert main([*command, "--again", "--set", "rounds=1"]) == 0
+    assert scores(Path("both")) != before
+    assert "rounds = 1" in Path("both/IFCA/experiment.toml").read_text()
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -137,6 +150,30 @@ def test_interrupted_and_resumed(experiment: Path, number: signal.Signals) -> No
     assert len(scores(Path("cut"))) < 4
     assert main(["resume", "cut", "--jobs", "2"]) == 0
     assert scores(Path("cut")) == scores(Path("whole"))
+
+
+@pytest.mark.slow
+def test_a_single_method_is_tuned_and_its_table_has_no_tuning_runs(
+    experiment: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = TEXT.format(rounds=2)
+    experiment.write_text(text[: text.index("method =")] + 'algorithm = { name = "FedProx", pull = 0.1 }\n')
+    assert (
+        main(["run", str(experiment), "--sweep", "algorithm.pull=0.01,1", "--out", "one", "--jobs", "2"]) == 0
+    )
+    assert len(Path("one/table.csv").read_text().splitlines()) == 2
+
+
+@pytest.mark.slow
+def test_interrupted_while_workers_start(experiment: Path) -> None:
+    process = started(experiment, "early")
+    wait_for(Path("early/experiment.toml"))
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 130, err
+    assert "SIGABRT" not in err
+    assert "Traceback" not in err
+    assert main(["resume", "early", "--jobs", "2"]) == 0
 
 
 @pytest.mark.slow

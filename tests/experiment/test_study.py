@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from coterie.errors import CoterieError
-from coterie.experiment.experiment import load, parse
+from coterie.experiment.experiment import Experiment, load, parse
 from coterie.experiment.study import (
     CHOICE,
     SWEEP,
@@ -24,6 +24,7 @@ from coterie.experiment.study import (
     parse_seeds,
     runs_of,
     tasks_of,
+    tuning_of,
 )
 
 TABLE: dict[str, Any] = {
@@ -37,6 +38,12 @@ TABLE: dict[str, Any] = {
 
 def table(**changes: Any) -> dict[str, Any]:
     return {**copy.deepcopy(TABLE), **changes}
+
+
+def swept(folder: Path, asked: dict[str, Any], sweep: Sweep) -> Experiment:
+    tuning = tuning_of((asked, "swept", folder), sweep)
+    begin_sweep(tuning, folder)
+    return tuning.experiment
 
 
 def test_seeds_are_ranges_and_lists() -> None:
@@ -86,7 +93,7 @@ def test_held_out_points_take_the_place_of_test_points() -> None:
 
 def test_a_sweep_is_an_experiment_of_all_values(tmp_path: Path) -> None:
     sweep = Sweep.of(["method.1.algorithm.pull=0.01,1", "training.learning_rate=0.1,0.2"])
-    tuning = begin_sweep((table(), "swept", tmp_path), sweep, tmp_path)
+    tuning = swept(tmp_path, table(), sweep)
     labels = [method.label for method in tuning.methods]
     assert labels[:2] == ["FedAvg learning_rate 0.1", "FedAvg learning_rate 0.2"]
     assert len(labels) == 2 + 4
@@ -99,7 +106,7 @@ def test_a_sweep_is_an_experiment_of_all_values(tmp_path: Path) -> None:
 
 def test_the_best_held_out_score_chooses_for_each_method(tmp_path: Path) -> None:
     sweep = Sweep.of(["training.learning_rate=0.1,0.2"])
-    tuning = begin_sweep((table(), "swept", tmp_path), sweep, tmp_path)
+    tuning = swept(tmp_path, table(), sweep)
     losses = {"FedAvg learning_rate 0.1": 1.0, "FedAvg learning_rate 0.2": None}
     losses |= {"FedProx learning_rate 0.1": 3.0, "FedProx learning_rate 0.2": 2.0}
     for place, experiment in runs_of(tuning, tmp_path / TUNING).items():
@@ -118,7 +125,15 @@ def test_the_best_held_out_score_chooses_for_each_method(tmp_path: Path) -> None
 
 @pytest.mark.parametrize(
     "text",
-    ["algorithm.pull", "algorithm.pull=1", "algorithm.pull=1,", "data.clients=1,2", "seed=0,1", "=1,2"],
+    [
+        "algorithm.pull",
+        "algorithm.pull=1",
+        "algorithm.pull=1,",
+        "data.clients=1,2",
+        "seed=0,1",
+        "=1,2",
+        "rounds=1,1",
+    ],
 )
 def test_other_sweeps_are_refused(text: str) -> None:
     with pytest.raises(CoterieError, match="--sweep"):
@@ -127,15 +142,25 @@ def test_other_sweeps_are_refused(text: str) -> None:
 
 def test_a_sweep_of_a_method_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CoterieError, match=r"method\.N"):
-        begin_sweep((table(), "swept", tmp_path), Sweep.of(["method.7.algorithm.pull=1,2"]), tmp_path)
+        swept(tmp_path, table(), Sweep.of(["method.7.algorithm.pull=1,2"]))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_sweep_that_a_method_hides_is_refused(tmp_path: Path) -> None:
+    asked = table()
+    asked["method"][1]["training"] = {"learning_rate": 0.3}
+    with pytest.raises(CoterieError, match=r"method\.1\."):
+        swept(tmp_path, asked, Sweep.of(["training.learning_rate=0.1,0.2"]))
     assert not list(tmp_path.iterdir())
 
 
 def test_clearing_forgets_the_study_and_nothing_else(tmp_path: Path) -> None:
-    begin_sweep((table(), "swept", tmp_path), Sweep.of(["training.learning_rate=0.1,0.2"]), tmp_path)
+    swept(tmp_path, table(), Sweep.of(["training.learning_rate=0.1,0.2"]))
     begin(parse(table()), tmp_path)
     (tmp_path / CHOICE).write_text("[]")
     (tmp_path / "seed-3" / "mine.txt").write_text("kept")
+    (tmp_path / "FedAvg").mkdir()  # a run of several methods that was here before
+    (tmp_path / "FedAvg" / "experiment.toml").write_text("")
     clear(tmp_path)
     assert [path.name for path in tmp_path.rglob("*")] == ["seed-3", "mine.txt"]
     assert not (tmp_path / TUNING / SWEEP).exists()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from coterie.reproduction.claims import Claim, Comparison, check
@@ -11,6 +13,8 @@ CELLS = {
     ("a", "N", "accuracy"): 0.7,
     ("b", "M", "accuracy"): 0.6,
     ("b", "N", "accuracy"): 0.65,
+    ("a", "O", "accuracy"): 0.9,
+    ("a", "P", "accuracy"): math.nan,
 }
 
 
@@ -26,6 +30,11 @@ CELLS = {
         ("* / M / accuracy > * / N / accuracy", False),
         ("* / M / accuracy > 0.5", True),
         ("c / M / accuracy > 0.5", None),
+        ("* / O / accuracy > 0.5", None),  # in a alone
+        ("* / O / accuracy > 0.99", False),
+        ("a / P / accuracy > 0.5", False),  # it diverged
+        ("a / M / accuracy > 1e-3", True),
+        ("a / M / accuracy > a / N / accuracy + 1e-3", True),
     ],
 )
 def test_a_comparison_holds_or_not_or_is_open(text: str, held: bool | None) -> None:
@@ -45,3 +54,11 @@ def test_a_claim_needs_all_its_comparisons() -> None:
 def test_numbers_behind_a_claim_are_told() -> None:
     _, numbers = check(Claim("says", "where", ("* / M / accuracy > * / N / accuracy",)), CELLS, ["a", "b"])
     assert numbers == "0.8 > 0.7, 0.6 > 0.65 (not)"
+
+
+@pytest.mark.parametrize(
+    "text", ["a", "a / M > 0.5", "a / M / accuracy = 0.5", "a / M / accuracy ~ 0.5", "a / M > b < c"]
+)
+def test_what_is_no_comparison_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"comparison|side"):
+        Comparison.of(text)

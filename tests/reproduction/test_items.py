@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Iterator
-from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +11,9 @@ import pytest
 
 from coterie import toml
 from coterie.experiment.experiment import Experiment, parse
+from coterie.reproduction.claims import Comparison
 from coterie.reproduction.clusterings import TASKS
+from coterie.reproduction.items import Item
 from coterie.reproduction.measures import curve, measure
 from tests.builders import ROOT
 
@@ -27,8 +27,6 @@ FOLDER = ROOT / "experiments"
 ITEMS = [f"{p}/{kind}-{n}" for p, kinds in NUMBERS.items() for kind, ns in kinds.items() for n in ns]
 SIZES = ("quick", "bounded", "full")
 FIGURES = ("curves", "lines", "bars", "heatmap", "scatter")
-COMPARISON = re.compile(r"(?P<left>.+?) (?P<sign>[<>~]) (?P<right>.+)")
-NUMBER = r"-?\d+(\.\d+)?"
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -48,24 +46,11 @@ def variants(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {one["name"]: one["set"] for one in found.get("variant", [{"name": "", "set": {}}])}
 
 
-def changed(table: dict[str, Any], *changes: dict[str, Any]) -> dict[str, Any]:
-    """The table with these changes, one after another: first the variant's, then the size's."""
-    table = deepcopy(table)
-    for one in changes:
-        for name, value in one.items():
-            *path, last = name.split(".")
-            here: Any = table
-            for key in path:
-                here = here[int(key)] if isinstance(here, list) else here.setdefault(key, {})
-            here[last] = deepcopy(value)
-    return table
-
-
 def experiments(found: dict[str, Any]) -> Iterator[Experiment]:
     """Every variant of every size; no data is read."""
-    for own in variants(found).values():
+    for name in variants(found):
         for size in SIZES:
-            table = changed(found["experiment"], own, found["size"][size]["set"])
+            table = Item("", found, {}).settings(name, size)
             yield parse({**table, "seed": found["size"][size]["seeds"][0]})
 
 
@@ -121,9 +106,9 @@ def test_every_variant_of_every_size_is_an_experiment(name: str) -> None:
 @pytest.mark.parametrize("name", [name for name in ITEMS if item(name)["kind"] == "clustering"])
 def test_every_variant_of_every_size_is_a_clustering(name: str) -> None:
     found = item(name)
-    for own in variants(found).values():
+    for variant in variants(found):
         for size in SIZES:
-            settings = changed(found["clustering"], own, found["size"][size]["set"])
+            settings = Item("", found, {}).settings(variant, size)
             inspect.signature(TASKS[settings.pop("task")]).bind(seed=0, **settings)
 
 
@@ -152,22 +137,13 @@ def test_every_claim_compares_what_is_measured(name: str) -> None:
         assert claim["where"]
         assert bool(claim.get("holds")) != bool(claim.get("not_testable"))
         for text in claim.get("holds", []):
-            parts = COMPARISON.fullmatch(text)
-            assert parts is not None, text
-            left, right = parts["left"], parts["right"]
-            if parts["sign"] == "~":
-                about = re.fullmatch(rf"(.+) ± {NUMBER}", right)
-                assert about is not None, text
-                right = about[1]
-            elif margin := re.fullmatch(rf"(.+) \+ {NUMBER}", right):
-                right = margin[1]
-            stars = {_check(side, found) for side in (left, right) if not re.fullmatch(NUMBER, side)}
+            stars = {_check(reference, found) for reference in Comparison.of(text).references()}
             assert len(stars) == 1, f"{text}: * on one side alone"
 
 
-def _check(reference: str, found: dict[str, Any]) -> bool:
+def _check(reference: list[str], found: dict[str, Any]) -> bool:
     """Does VARIANT / METHOD / COLUMN name what there is? Whether the variant is *, for all of them."""
-    variant, method, column = reference.split(" / ")
+    variant, method, column = reference
     assert variant == "*" or variant in variants(found), reference
     assert method in methods(found), reference
     known = {one["name"]: one["of"] for one in found["column"]}

@@ -51,7 +51,7 @@ def choose_clusters(
 
     use(data_dir)
     given = {name: n for name, n in (("least", least), ("most", most)) if n is not None}
-    asked = _asking(load(experiment, set_ or (), seed), given)
+    asked = _asking(load(experiment, set_ or (), seed).single(), given)
     folder = out or Path("runs") / f"{asked.name}-{asked.seed}-clusters"
     prepared = asked.prepare()
     console = open_console()

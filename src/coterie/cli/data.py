@@ -86,7 +86,7 @@ def show(
         allowed = f"a file that ends in {', '.join(_PICTURES)}"
         require(out.suffix.lower() in _PICTURES, "--out", str(out), allowed)
     use(data_dir)
-    data = load(experiment, set_ or (), seed).federation()
+    data = load(experiment, set_ or (), seed).single().federation()
     console = open_console()
     console.print(clients_table(data))
     if out is not None:

@@ -43,6 +43,7 @@ def reproduce(
     """Run a table or figure of the papers, and show ours beside the published values and claims."""
     from coterie.cli.study import check_jobs
     from coterie.data.sources.catalogue import use
+    from coterie.reproduction.figures import needs_matplotlib
     from coterie.reproduction.items import folder_of_items, load
     from coterie.reproduction.results import Results, place
 
@@ -57,6 +58,8 @@ def reproduce(
         _list(items, results or items / "results")
         return 0
     asked, size = load(item, items), "quick" if quick else "bounded" if bounded else "full"
+    if "figure" in asked.table:
+        needs_matplotlib()
     folder = (out or Path("runs") / "reproduce") / f"{asked.name}-{size}"
     found = Results.load(place(results, asked, size) if results else folder / "results")
     _play(asked, size, found, folder, jobs)

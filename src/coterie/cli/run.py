@@ -41,7 +41,7 @@ def run(
     seeds: Annotated[
         str | None, typer.Option(help="Every method with each seed, such as 0-4 or 0,2,5.")
     ] = None,
-    jobs: Annotated[int, typer.Option(help="Runs at a time, each in a process of its own.")] = 0,
+    jobs: Annotated[int | None, typer.Option(help="Runs at a time, each in a process of its own.")] = None,
     sweep: Annotated[
         list[str] | None,
         typer.Option(
@@ -65,11 +65,11 @@ def run(
     use(data_dir)
     file = here().agree(lambda: read(experiment, set_ or (), seed, _seeds(seeds, seed)))
     asked = here().agree(lambda: parse(*file))
-    if asked.seeds or jobs or sweep:
+    if asked.seeds or jobs is not None or sweep:
         here().agree(_refuse_together)
         tried = Sweep.of(sweep) if sweep else None
         name = asked.name if asked.seeds else f"{asked.name}-{asked.seed}"
-        return run_study(file, tried, out or Path("runs") / name, jobs or 1, again, wide)
+        return run_study(file, tried, out or Path("runs") / name, 1 if jobs is None else jobs, again, wide)
     folder = out or Path("runs") / f"{asked.name}-{asked.seed}"
     prepared, text = here().agree(lambda: (asked.prepare(), asked.resolved()))
     here().once(lambda: remember(asked))
@@ -81,7 +81,7 @@ def run(
 
 def resume(
     folder: Annotated[Path, typer.Argument(help="The folder of a run that was stopped.")],
-    jobs: Annotated[int, typer.Option(help="Runs at a time, each in a process of its own.")] = 0,
+    jobs: Annotated[int | None, typer.Option(help="Runs at a time, each in a process of its own.")] = None,
     wide: Wide = False,
     data_dir: DataFolder = None,
     trust: Trust = False,
@@ -95,9 +95,10 @@ def resume(
     from coterie.runs.lock import locked
 
     use(data_dir)
-    if jobs or is_study(folder):
+    if is_study(folder) or jobs is not None:
         here().agree(_refuse_together)
-        return go_on(folder, jobs or 1, wide)
+        refuse_from_python(folder, "go on there with coterie.run(..., out=..., resume=True)")
+        return go_on(folder, 1 if jobs is None else jobs, wide, trust)
     if not (folder / "experiment.toml").is_file():
         raise CoterieError(
             f"{folder} holds no experiment.toml; allowed is the folder of a run that was begun"
@@ -146,6 +147,8 @@ def _begin(asked: Experiment, folder: Path, again: bool, text: str) -> None:
 
 def _make_room(experiment: Experiment, folder: Path, again: bool) -> None:
     """Refuse a folder that holds a run, or forget that run, whose methods need not be those of the run to come."""
+    from coterie.experiment.study import clear as clear_study
+    from coterie.experiment.study import is_study
     from coterie.model_selection.choice import anything_tried, forget
     from coterie.report.compare import labels_of
     from coterie.runs.folder import RunFolder
@@ -153,11 +156,15 @@ def _make_room(experiment: Experiment, folder: Path, again: bool) -> None:
 
     folders = [folder, *(experiment.folder_of(method, folder) for method in experiment.methods)]
     taken = [RunFolder(one) for one in folders if RunFolder(one).taken or anything_tried(one)]
-    if taken and not again:
+    study = is_study(folder)
+    if (taken or study) and not again:
         raise CoterieError(
             f"--out is '{folder}', which already holds a run; allowed is another folder, --again to start over, "
             f"or `coterie resume {folder}`"
         )
+    if study:
+        clear_study(folder)
+        return
     old = [*(RunFolder(folder / label) for label in labels_of(folder)), *reversed(taken)]
     stores = [s for s in old if s.folder.is_dir() and (s.folder == folder or not s.folder.is_symlink())]
     with ExitStack() as held:

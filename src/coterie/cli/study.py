@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import logging
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,25 +24,29 @@ log = logging.getLogger("coterie")
 def run_study(
     read: tuple[Table, str, Path], sweep: Sweep | None, folder: Path, jobs: int, again: bool, wide: bool
 ) -> int:
-    """Begin a study in its folder, and play it."""
+    """Begin a study in its folder, and play it; nothing is written or cleared before all of it is known to be right."""
     from coterie.experiment.experiment import parse
-    from coterie.experiment.study import begin, begin_sweep, clear, is_study
+    from coterie.experiment.study import begin, begin_sweep, clear, is_study, tuning_of
+    from coterie.experiment.trust import remember
     from coterie.runs.folder import RunFolder
 
     check_jobs(jobs)
-    if RunFolder(folder).taken or is_study(folder):
-        if not again:
-            raise CoterieError(
-                f"--out is '{folder}', which already holds a run; allowed is another folder, --again to start over, "
-                f"or `coterie resume {folder}`"
-            )
-        clear(folder)
     asked = parse(*read)
+    tuning = None if sweep is None else tuning_of(read, sweep)
+    taken = RunFolder(folder).taken or is_study(folder)
+    if taken and not again:
+        raise CoterieError(
+            f"--out is '{folder}', which already holds a run; allowed is another folder, --again to start over, "
+            f"or `coterie resume {folder}`"
+        )
     _check(asked)
-    if sweep is not None:
-        begin_sweep(read, sweep, folder)
-    else:
+    remember(asked)
+    if taken:
+        clear(folder)
+    if tuning is None:
         begin(asked, folder)
+    else:
+        begin_sweep(tuning, folder)
     return go_on(folder, jobs, wide)
 
 
@@ -59,25 +64,29 @@ def _check(asked: Experiment) -> None:
     first.factory(federation)()
 
 
-def go_on(folder: Path, jobs: int, wide: bool) -> int:
+def go_on(folder: Path, jobs: int, wide: bool, trust: bool = False) -> int:
     """Play what is not finished of the study in this folder: its sweep first, then its runs; then the table."""
     from coterie.experiment.experiment import load
     from coterie.experiment.study import CHOICE, SWEEP, TUNING, begin, choose
+    from coterie.experiment.trust import check
     from coterie.files import write_json
 
     check_jobs(jobs)
     if (folder / TUNING / SWEEP).is_file() and not (folder / "experiment.toml").is_file():
-        _play(load(folder / TUNING / "experiment.toml"), folder / TUNING, folder, jobs)
+        tuning = load(folder / TUNING / "experiment.toml")
+        check(tuning, folder, trust)
+        _play(tuning, folder / TUNING, folder, jobs)
         chosen, lines = choose(folder)
         write_json(folder / CHOICE, lines)
         begin(chosen, folder)
-    if (folder / CHOICE).is_file():
-        _show_choice(folder / CHOICE)
     if not (folder / "experiment.toml").is_file():
         raise CoterieError(
             f"{folder} holds no experiment.toml; allowed is the folder of a run that was begun"
         )
+    if (folder / CHOICE).is_file():
+        _show_choice(folder / CHOICE)
     asked = load(folder / "experiment.toml")
+    check(asked, folder, trust)
     _play(asked, folder, folder, jobs)
     _show(asked, folder, wide)
     return 0
@@ -87,11 +96,16 @@ def _play(asked: Experiment, place: Path, folder: Path, jobs: int) -> None:
     from coterie.experiment.study import tasks_of
     from coterie.experiment.workers import Workers
     from coterie.report.progress import ManyWatcher
+    from coterie.runs.lock import locked
 
     tasks = tasks_of(asked, place)
     if not tasks:
         return
-    with ManyWatcher(open_console(), len(tasks), sum(task.rounds for task in tasks)) as watcher:
+    own = all(task.store != place for task in tasks)  # otherwise the one run here locks the folder itself
+    with (
+        locked(place) if own else nullcontext(),
+        ManyWatcher(open_console(), len(tasks), sum(task.rounds for task in tasks)) as watcher,
+    ):
 
         def tell(task: Task, what: str, about: Any) -> None:
             if what == "began":
@@ -120,10 +134,10 @@ def _play(asked: Experiment, place: Path, folder: Path, jobs: int) -> None:
 def _show(asked: Experiment, folder: Path, wide: bool) -> None:
     """The table over seeds, also as table.csv, and the verdicts."""
     from coterie.experiment.reference import compare_with_fedavg
-    from coterie.experiment.study import runs_of
+    from coterie.experiment.study import TABLE, runs_of
     from coterie.files import write_whole
     from coterie.report import tables
-    from coterie.report.compare import find, lines
+    from coterie.report.compare import lines, read_runs
     from coterie.report.verdicts import over_seeds
     from coterie.runs.folder import RunFolder
 
@@ -133,12 +147,11 @@ def _show(asked: Experiment, folder: Path, wide: bool) -> None:
         for place, one in runs_of(asked, folder).items()
     ]
     places = [one.folder_of(m, place) for place, one in runs_of(asked, folder).items() for m in one.methods]
-    found = lines(find(places, wide)[0])
-    console.print(tables.compared(found, console.width))
-    write_whole(folder / "table.csv", _csv(lines(find(places)[0])).encode())
+    console.print(tables.compared(lines(read_runs(places, wide)), console.width))
+    write_whole(folder / TABLE, _csv(lines(read_runs(places, True))).encode())
     for line in over_seeds(summaries):
         say(console, line)
-    say(console, f"\nThe runs are in {folder}, the table in {folder / 'table.csv'}")
+    say(console, f"\nThe runs are in {folder}, the table in {folder / TABLE}")
 
 
 def _csv(lines: list[Line]) -> str:

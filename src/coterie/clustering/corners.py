@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 Points = NDArray[np.float64]
 
+BLOCK = 1024  # points whose distances are in memory at a time
 NEAREST = (
     4  # points, itself included, by whose mean a point is replaced at most, so that no single one is a corner
 )
@@ -39,10 +40,13 @@ def _smoothed(points: Points, clusters: int) -> Points:
     count = max(1, min(NEAREST, len(points) // (3 * clusters)))
     if count == 1:
         return points
-    squares = np.square(points).sum(1)
-    distance = squares[:, None] + squares - 2 * points @ points.T
-    np.fill_diagonal(distance, -1)  # itself comes first
-    return np.asarray(points[np.argsort(distance, axis=1, kind="stable")[:, :count]].mean(1))
+    squares, found = np.square(points).sum(1), np.empty_like(points)
+    for first in range(0, len(points), BLOCK):
+        some = points[first : first + BLOCK]
+        distance = squares[first : first + BLOCK, None] + squares - 2 * some @ points.T
+        distance[np.arange(len(some)), np.arange(first, first + len(some))] = -1  # itself comes first
+        found[first : first + BLOCK] = points[np.argsort(distance, axis=1, kind="stable")[:, :count]].mean(1)
+    return found
 
 
 def coordinates(points: NDArray[Any], corners: NDArray[Any]) -> Points:

@@ -120,6 +120,11 @@ class Experiment:
         """One of the runs with several seeds."""
         return replace(self, seed=seed, seeds=())
 
+    def single(self) -> Experiment:
+        """For what is done with one seed."""
+        require(not self.seeds, "seeds", list(self.seeds), "one seed here, such as --seed 0")
+        return self
+
     def folder_of(self, method: Method, folder: Path) -> Path:
         """A single method is kept in the run's folder itself, each of several in a folder below it."""
         return folder / method.label if self.several else folder
@@ -212,12 +217,21 @@ class Prepared:
         """Of the clients' data."""
         return self.federation.fingerprint()
 
-    def play(self, method: Method, out: Path, *, resume: bool = False, watch: Watch | None = None) -> Run:
-        """Run one method in its folder."""
+    def play(
+        self,
+        method: Method,
+        out: Path,
+        *,
+        resume: bool = False,
+        watch: Watch | None = None,
+        alone: bool = False,
+    ) -> Run:
+        """Run one method in its folder; those after it will be run here too, unless it is played alone."""
         if method.auto:
             raise CoterieError(f"{method.label}: how many clusters is 'auto'; choose a number first")
-        others = [one for one in self.experiment.methods if one.label != method.label]
-        self.simulation.more_rounds = sum(Progress(one.stages).planned for one in others)
+        place = [one.label for one in self.experiment.methods].index(method.label)
+        later = self.experiment.methods[place + 1 :]
+        self.simulation.more_rounds = 0 if alone else sum(Progress(one.stages).planned for one in later)
         with _threads(self.experiment.threads):
             return play(
                 self.simulation.coordinator(method.stages),

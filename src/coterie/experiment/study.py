@@ -13,6 +13,7 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean, stdev
@@ -23,11 +24,14 @@ from coterie.errors import CoterieError
 from coterie.experiment.experiment import Experiment, load, parse
 from coterie.experiment.methods import Method
 from coterie.files import make_folder, write_json, write_whole
+from coterie.model_selection.choice import forget
 from coterie.protocol.stages import Progress
 from coterie.runs.folder import RunFolder
+from coterie.runs.lock import locked
 
 HELD_OUT = 0.25  # of a client's training points, where a sweep's experiment does not say
 TUNING, SWEEP, BASE, CHOICE = "tuning", "sweep.json", "base.toml", "tuning.json"
+TABLE = "table.csv"
 _OF_METHODS = (
     "algorithm",
     "training",
@@ -120,21 +124,27 @@ def _finished(task: Task) -> bool:
 def clear(folder: Path) -> None:
     """Forget an earlier study in this folder, and nothing else that lies there."""
     runs = [folder, *folder.glob("seed-*"), folder / TUNING, *folder.glob(f"{TUNING}/seed-*")]
-    for run in runs[1:]:
-        for label in _labels(run):
-            RunFolder(run / label).clear()
-    for name in (SWEEP, BASE):
-        (folder / TUNING / name).unlink(missing_ok=True)
-    (folder / CHOICE).unlink(missing_ok=True)
-    for run in reversed(runs):
-        RunFolder(run).clear()
+    runs = [run for run in runs if run.is_dir() and (run == folder or not run.is_symlink())]
+    places = [place for run in reversed(runs) for place in (*(run / label for label in _labels(run)), run)]
+    with ExitStack() as held:
+        for place in places:  # all of them, before any is cleared
+            held.enter_context(locked(place))
+        for place in places:
+            forget(place)
+            RunFolder(place).clear()
+    for name in (f"{TUNING}/{SWEEP}", f"{TUNING}/{BASE}", CHOICE, TABLE):
+        (folder / name).unlink(missing_ok=True)
+    for place in (*folder.glob("seed-*"), folder / TUNING, folder):
+        with suppress(OSError):  # not empty, or not there
+            place.rmdir()
 
 
 def _labels(run: Path) -> list[str]:
     """The folders of a run's methods."""
-    return (
-        [path.name for path in run.iterdir() if (path / "experiment.toml").is_file()] if run.is_dir() else []
-    )
+    methods = [
+        path for path in run.iterdir() if not path.is_symlink() and (path / "experiment.toml").is_file()
+    ]
+    return [path.name for path in methods if path.name != TUNING and not path.name.startswith("seed-")]
 
 
 # a sweep
@@ -156,6 +166,8 @@ class Sweep:
             if not sign or not key or len(each) < 2 or "" in each:
                 allowed = "a setting and its values, such as algorithm.pull=0.01,0.1,1"
                 raise CoterieError(f"--sweep is {text!r}; allowed is {allowed}")
+            if any(one in each[:number] for number, one in enumerate(each)):
+                raise CoterieError(f"--sweep is {text!r}; allowed is each value once")
             if key in values:
                 raise CoterieError(
                     f"--sweep names {key} twice; allowed is each setting once, with all values"
@@ -176,8 +188,16 @@ class Sweep:
         ]
 
 
-def begin_sweep(read: tuple[toml.Table, str, Path], sweep: Sweep, folder: Path) -> Experiment:
-    """Write what is to be tried; it is an experiment of its own, whose methods are the values."""
+@dataclass(frozen=True)
+class Tuning:
+    """What a sweep is to try: an experiment of its own, whose methods are the values."""
+
+    base: Experiment
+    experiment: Experiment
+    tried: Mapping[str, Mapping[str, Mapping[str, Any]]]  # by method, by label, the values of settings
+
+
+def tuning_of(read: tuple[toml.Table, str, Path], sweep: Sweep) -> Tuning:
     table, name, beside = read
     base = parse(copy.deepcopy(table), name, beside)
     variants: list[Method] = []
@@ -185,14 +205,17 @@ def begin_sweep(read: tuple[toml.Table, str, Path], sweep: Sweep, folder: Path) 
     for number, method in enumerate(base.methods):
         keys = sweep.concerning(number, base.several)
         mine = tried[method.label] = {}
+        made: list[Method] = []
         for values in itertools.product(*(sweep.values[key] for key in keys)) if keys else ():
             changed = copy.deepcopy(table)
             for key, value in zip(keys, values, strict=True):
                 toml.put(changed, key.split("."), value)
             variant = parse(changed, name, beside).methods[number]
-            label = _label(method.label, keys, values, len(variants))
-            variants.append(replace(variant, label=label))
+            label = _label(method.label, keys, values, len(variants) + len(made))
+            made.append(replace(variant, label=label))
             mine[label] = dict(zip(keys, values, strict=True))
+        _check_different(made, method.label, keys, number)
+        variants += made
     if not variants:
         raise CoterieError(
             f"--sweep names {', '.join(sweep.values)}, which no method of the experiment has; allowed is method.N., "
@@ -200,10 +223,25 @@ def begin_sweep(read: tuple[toml.Table, str, Path], sweep: Sweep, folder: Path) 
         )
     held_out = base.held_out or HELD_OUT
     tuning = replace(base, methods=tuple(variants), several=True, held_out=held_out)
-    begin(tuning, folder / TUNING)
-    write_whole(folder / TUNING / BASE, base.resolved().encode())
-    write_json(folder / TUNING / SWEEP, tried)  # last: with it the sweep is begun
-    return tuning
+    parse(toml.read(tuning.resolved(), "the sweep"))  # labels are different, and all can be read again
+    return Tuning(base, tuning, tried)
+
+
+def _check_different(variants: Sequence[Method], label: str, keys: Sequence[str], number: int) -> None:
+    """A method's own setting hides one of the whole file, and then there is nothing to choose from."""
+    stages = [variant.stages for variant in variants]
+    if any(one in stages[:at] for at, one in enumerate(stages)):
+        raise CoterieError(
+            f"--sweep names {', '.join(keys)}, which changes nothing in {label}, since that sets its own; allowed is "
+            f"method.{number}. before the setting's name"
+        )
+
+
+def begin_sweep(tuning: Tuning, folder: Path) -> None:
+    """Write what is to be tried."""
+    begin(tuning.experiment, folder / TUNING)
+    write_whole(folder / TUNING / BASE, tuning.base.resolved().encode())
+    write_json(folder / TUNING / SWEEP, tuning.tried)  # last: with it the sweep is begun
 
 
 def _label(label: str, keys: Sequence[str], values: Sequence[Any], number: int) -> str:

@@ -13,6 +13,7 @@ import signal
 import threading
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -21,7 +22,7 @@ from typing import Any, Literal
 
 import torch
 
-from coterie.errors import CoterieError
+from coterie.errors import CoterieError, Lost
 from coterie.experiment.experiment import Prepared, load
 from coterie.experiment.study import Task
 from coterie.runs.folder import RunFolder
@@ -38,6 +39,7 @@ Tell = Callable[
 class _Worker:
     process: BaseProcess
     pipe: Connection
+    ready: bool = False  # has it begun to listen?
     task: Task | None = None
     folder: Path | None = None  # of the run whose data it has ready
 
@@ -46,7 +48,7 @@ class Workers:
     """The processes, what they are at, and what is still to be played."""
 
     def __init__(self, tasks: Sequence[Task], jobs: int, tell: Tell):
-        self.waiting, self.jobs, self.tell = list(tasks), jobs, tell
+        self.waiting, self.jobs, self.tell = list(tasks), max(1, min(jobs, len(tasks))), tell
         self.failed: dict[str, str] = {}
         self.stopping = False
         self._workers: list[_Worker] = []
@@ -59,11 +61,10 @@ class Workers:
 
         Ctrl-C and SIGTERM come as KeyboardInterrupt when all workers have stopped.
         """
-        mine = threading.current_thread() is threading.main_thread()
-        numbers = (signal.SIGINT, signal.SIGTERM) if mine else ()
+        numbers = (signal.SIGINT, signal.SIGTERM) if _in_main_thread() else ()
         before = [signal.signal(number, self._stop) for number in numbers]
         try:
-            for _ in range(min(self.jobs, len(self.waiting))):
+            for _ in range(self.jobs if self.waiting else 0):
                 self._start()
             while self._workers:
                 for pipe in wait([worker.pipe for worker in self._workers]):
@@ -83,18 +84,19 @@ class Workers:
         self.stopping = True
         log.warning("stopping when these rounds are done; press Ctrl-C again to stop at once")
         for worker in self._workers:
-            if worker.process.pid is not None and worker.process.is_alive():
+            if worker.ready and worker.process.pid is not None and worker.process.is_alive():
                 os.kill(worker.process.pid, signal.SIGINT)
 
     def _start(self) -> None:
         ours, theirs = self._spawn.Pipe()
         threads = max(1, (os.cpu_count() or 1) // self.jobs)
         process = self._spawn.Process(target=_work, args=(theirs, threads, self.jobs), daemon=True)
-        process.start()
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN) if _in_main_thread() else None
+        process.start()  # it ignores Ctrl-C, as its parent does now, until it can stop well
+        if before is not None:
+            signal.signal(signal.SIGINT, before)
         theirs.close()
-        worker = _Worker(process, ours)
-        self._workers.append(worker)
-        self._hand_out(worker)
+        self._workers.append(_Worker(process, ours))
 
     def _hand_out(self, worker: _Worker) -> None:
         """The next task, or the end."""
@@ -105,28 +107,45 @@ class Workers:
         busy = {one.folder for one in self._workers if one is not worker}
         # of the run whose data it has ready; or of one that no other worker is at; or any
         task = min(self.waiting, key=lambda task: (task.folder != worker.folder, task.folder in busy))
+        try:
+            worker.pipe.send(task)
+        except OSError:  # it died between two tasks
+            self._lose(worker)
+            return
         self.waiting.remove(task)
         worker.task, worker.folder = task, task.folder
-        worker.pipe.send(task)
         self.tell(task, "began", None)
+
+    def _lose(self, worker: _Worker) -> None:
+        worker.process.join()
+        self._workers.remove(worker)
+        if self.waiting and not self.stopping:
+            self._start()
 
     def _listen(self, worker: _Worker) -> None:
         task = worker.task
-        assert task is not None
         try:
             what, about = worker.pipe.recv()
         except (EOFError, OSError):
-            worker.process.join()
+            if task is None:
+                worker.process.join()
+                raise Lost(f"a process cannot be started ({_how(worker.process.exitcode)})") from None
+            self._lose(worker)
             what, about = "failed", f"its process ended ({_how(worker.process.exitcode)})"
-            self._workers.remove(worker)
-            if self.waiting and not self.stopping:
-                self._start()
         else:
-            if what in ("done", "failed", "stopped"):
+            if what in ("ready", "done", "failed", "stopped"):
+                worker.ready = True
                 self._hand_out(worker)
+        if task is None:
+            return
         if what == "failed":
             self.failed[task.name] = about
         self.tell(task, what, about)
+
+
+def _in_main_thread() -> bool:
+    """Others may not take signals."""
+    return threading.current_thread() is threading.main_thread()
 
 
 def _how(code: int | None) -> str:
@@ -154,32 +173,41 @@ class _Said(logging.Handler):
 
 def _work(pipe: Connection, threads: int, jobs: int) -> None:
     os.setpgid(0, 0)  # so that Ctrl-C at the terminal does not reach it beside its parent's word
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     torch.set_num_threads(threads)
     if torch.cuda.is_available():
         torch.cuda.set_per_process_memory_fraction(1 / jobs)
     logging.getLogger("coterie").addHandler(_Said(pipe))
     logging.getLogger("coterie").setLevel(logging.INFO)
     prepared: dict[Path, Prepared] = {}
-    while True:
-        try:
-            task = pipe.recv()
-            if task.folder not in prepared:
-                prepared.clear()  # before the next is made: data may be large
-                prepared[task.folder] = load(task.folder / "experiment.toml").prepare()
-            prepared[task.folder] = _play(prepared[task.folder], task, pipe)
-            pipe.send(("done", None))
-        except KeyboardInterrupt:
-            pipe.send(("stopped", None))
-        except (EOFError, BrokenPipeError):  # no more tasks, or no parent
-            return
-        except (CoterieError, OSError) as problem:
-            pipe.send(("failed", " ".join(str(problem).split())))
-        except (MemoryError, torch.cuda.OutOfMemoryError) as problem:
-            prepared.clear()
-            pipe.send(("failed", f"not enough memory for {jobs} at a time ({str(problem).split('.')[0]})"))
-        except Exception as problem:
-            traceback.print_exc()
-            pipe.send(("failed", f"{type(problem).__name__}: {problem}"))
+    with suppress(BrokenPipeError):  # no parent
+        pipe.send(("ready", None))
+        while _answer(pipe, prepared, jobs):
+            pass
+
+
+def _answer(pipe: Connection, prepared: dict[Path, Prepared], jobs: int) -> bool:
+    """Play the next task; False: there is none."""
+    try:
+        task = pipe.recv()
+        if task.folder not in prepared:
+            prepared.clear()  # before the next is made: data may be large
+            prepared[task.folder] = load(task.folder / "experiment.toml").prepare()
+        prepared[task.folder] = _play(prepared[task.folder], task, pipe)
+        pipe.send(("done", None))
+    except KeyboardInterrupt:
+        pipe.send(("stopped", None))
+    except (EOFError, BrokenPipeError):  # no more tasks, or no parent
+        return False
+    except (CoterieError, OSError) as problem:
+        pipe.send(("failed", " ".join(str(problem).split())))
+    except (MemoryError, torch.cuda.OutOfMemoryError) as problem:
+        prepared.clear()
+        pipe.send(("failed", f"not enough memory for {jobs} at a time ({str(problem).split('.')[0]})"))
+    except Exception as problem:
+        traceback.print_exc()
+        pipe.send(("failed", f"{type(problem).__name__}: {problem}"))
+    return True
 
 
 def _play(prepared: Prepared, task: Task, pipe: Connection) -> Prepared:
@@ -195,5 +223,5 @@ def _play(prepared: Prepared, task: Task, pipe: Connection) -> Prepared:
     for method in prepared.experiment.methods:
         store = RunFolder(prepared.experiment.folder_of(method, task.folder))
         if task.label in (None, method.label) and not store.finished:
-            prepared.play(method, store.folder, resume=store.experiment.exists(), watch=watch)
+            prepared.play(method, store.folder, resume=store.experiment.exists(), watch=watch, alone=True)
     return prepared

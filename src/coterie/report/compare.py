@@ -130,6 +130,11 @@ def find(folders: Iterable[Path], wide: bool = True) -> tuple[list[Found], list[
     return list(finished.values()), unfinished
 
 
+def read_runs(folders: Iterable[Path], wide: bool) -> list[Found]:
+    """The finished runs in these folders themselves; `wide` as in `measured`."""
+    return [_read(RunFolder(folder), wide) for folder in folders]
+
+
 def _place(folder: Path) -> list[tuple[int, str]]:
     """By name, but the methods of one run as its experiment lists them."""
     labels = labels_of(folder.parent)

@@ -8,7 +8,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,10 +16,12 @@ from typing import Literal
 Cell = tuple[str, str, str]
 Outcome = Literal["held", "not held", "not testable", "not run"]
 
+_DIGITS = r"-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?"
 _COMPARISON = re.compile(
-    r"(?P<left>.+?) (?P<sign>[<>~]) (?P<right>.+?)(?: (?P<margin_sign>[+±]) (?P<margin>-?[\d.]+))?"
+    rf"(?P<left>.+?) (?:(?P<sign>[<>]) (?P<right>.+?)(?: \+ (?P<margin>{_DIGITS}))?"
+    rf"|~ (?P<about>.+?) ± (?P<within>{_DIGITS}))"
 )
-_NUMBER = re.compile(r"-?\d+(\.\d+)?")
+_NUMBER = re.compile(_DIGITS)
 
 
 @dataclass(frozen=True)
@@ -43,19 +44,28 @@ class Comparison:
         found = _COMPARISON.fullmatch(text)
         if found is None:
             raise ValueError(f"{text!r} is no comparison")
-        return Comparison(found["left"], found["sign"], found["right"], float(found["margin"] or 0))
+        right, margin = found["right"] or found["about"], float(found["margin"] or found["within"] or 0)
+        comparison = Comparison(found["left"], found["sign"] or "~", right, margin)
+        if any(len(reference) != 3 for reference in comparison.references()):
+            raise ValueError(f"{text!r} has a side that is neither a number nor VARIANT / METHOD / COLUMN")
+        return comparison
 
     def references(self) -> list[list[str]]:
         """(variant, method, column) of the sides that are no numbers."""
         return [side.split(" / ") for side in (self.left, self.right) if not _NUMBER.fullmatch(side)]
 
     def check(self, cells: Mapping[Cell, float], variants: Sequence[str]) -> tuple[bool | None, str]:
-        """Whether it holds, None where nothing of it was run; and the numbers behind that."""
+        """Whether it holds everywhere, None while a part of it was not run; and the numbers behind that.
+
+        A number that was run and is none, since a run diverged or never came so far, holds nothing.
+        """
         everywhere = any(reference[0] == "*" for reference in self.references())
-        outcomes, said = [], []
+        outcomes: list[bool | None] = []
+        said = []
         for variant in variants if everywhere else [""]:
             left, right = (_value(side, variant, cells) for side in (self.left, self.right))
-            if left is None or right is None or math.isnan(left) or math.isnan(right):
+            if left is None or right is None:
+                outcomes.append(None)
                 continue
             held = {
                 ">": left > right + self.margin,
@@ -65,9 +75,9 @@ class Comparison:
             outcomes.append(held)
             margin = f" {'±' if self.sign == '~' else '+'} {self.margin:g}" if self.margin else ""
             said.append(f"{left:.4g} {self.sign} {right:.4g}{margin}" + ("" if held else " (not)"))
-        if not outcomes:
-            return None, ""
-        return all(outcomes), ", ".join(said)
+        if False in outcomes:
+            return False, ", ".join(said)
+        return (None if None in outcomes else True), ", ".join(said)
 
 
 def _value(side: str, variant: str, cells: Mapping[Cell, float]) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import io
 import math
 from pathlib import Path
@@ -15,19 +16,20 @@ from coterie.reproduction.results import Results
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-MOST = 9  # panels of a picture
 WIDE, HIGH = 4.2, 3.0  # inches of a panel
+
+
+def needs_matplotlib() -> None:
+    if importlib.util.find_spec("matplotlib") is None:
+        raise CoterieError("a figure needs matplotlib, which is not installed: pip install 'coterie[plot]'")
 
 
 def draw(item: Item, results: Results, path: Path) -> None:
     """Curves have a panel per variant and column, other numbers one per column with the variants side by side."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as problem:
-        raise CoterieError(
-            "the picture needs matplotlib, which is not installed: pip install 'coterie[plot]'"
-        ) from problem
-    panels = _panels(item, results)[:MOST]
+    needs_matplotlib()
+    from matplotlib.figure import Figure
+
+    panels = _panels(item, results)
     if not panels:
         raise CoterieError(f"{item.name} has no results to draw; run it first: coterie reproduce {item.name}")
     across = min(3, len(panels))

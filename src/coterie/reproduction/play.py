@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import re
+import signal
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
@@ -19,6 +20,7 @@ from coterie.reproduction.items import Item
 from coterie.reproduction.measures import curve, measure
 from coterie.reproduction.results import Line, Results
 from coterie.runs.folder import RunFolder
+from coterie.runs.lock import locked
 
 Asked = tuple[str, int]  # a variant and a seed
 
@@ -63,21 +65,17 @@ def play_runs(
 
     def heard(task: Task, what: Any, about: Any) -> None:
         if what == "done":
-            keep(task)
+            variant, seed = ahead[task.name][1]
+            results.add(_numbers(item, task, variant, seed, made))
+            results.save()
         tell(task, what, about)
 
-    def keep(task: Task) -> None:
-        variant, seed = ahead[task.name][1]
-        results.add(_numbers(item, task, variant, seed, made))
-        results.save()
-
-    todo = []
     for task, _ in ahead.values():
-        if RunFolder(task.store).finished:  # in an earlier call that ended before it was kept
-            keep(task)
-        else:
-            todo.append(task)
-    return Workers(todo, jobs, heard).play()
+        store = RunFolder(task.store)
+        if store.finished:  # by whom, and with which settings, is not known: it is played again
+            with locked(store.folder):
+                store.clear()
+    return Workers([task for task, _ in ahead.values()], jobs, heard).play()
 
 
 def _numbers(item: Item, task: Task, variant: str, seed: int, made: int) -> list[Line]:
@@ -107,8 +105,9 @@ def play_clusterings(
     done: Callable[[Asked], None],
 ) -> None:
     """Of kind `clustering`: variants and seeds, each in a process of its own."""
-    spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(jobs, mp_context=spawn) as pool:
+    known = {column.of: column.name for column in item.columns}
+    pool = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), initializer=_ignore_ctrl_c)
+    try:
         playing = {
             pool.submit(_cluster, item.settings(variant, size), seed): (variant, seed)
             for variant, seed in asked
@@ -116,7 +115,6 @@ def play_clusterings(
         for future in as_completed(playing):
             variant, seed = playing[future]
             for method, numbers in future.result().items():
-                known = {column.of: column.name for column in item.columns}
                 results.add(
                     Line(variant, method, known[name], seed, None, value, made)
                     for name, value in numbers.items()
@@ -124,6 +122,13 @@ def play_clusterings(
                 )
             results.save()
             done((variant, seed))
+    finally:
+        pool.shutdown(cancel_futures=True)  # those under way are waited for; none is begun
+
+
+def _ignore_ctrl_c() -> None:
+    """The parent says when to stop."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _cluster(settings: dict[str, Any], seed: int) -> clusterings.Found:

@@ -28,7 +28,7 @@ Compile = Literal["auto"] | bool
 
 PAYS = {"cpu": 60.0, "cuda": 20.0}  # seconds of uncompiled work ahead, from which on compiling pays
 OPERATIONS = 4000  # of a step at the most; compiling a larger one takes many minutes
-SHAPES = 6  # steps that are compiled at the most, for other numbers of slots or other training
+SHAPES = 6  # steps of one kind of training that are compiled at the most, for other numbers of slots
 NEAR = 1.25  # a step that is there already is taken if it costs no more than so many times the best one
 CACHE = 8 * 2**20  # bytes of a core's slots that stay near it
 
@@ -81,7 +81,7 @@ class Compiler:
         if best in known:
             return known[best]
         plain = self._plain_seconds(training, batch, steps) * (rounds + self.more_rounds)
-        if not (self.always or plain > self.pays) or sum(map(len, self.steps.values())) >= SHAPES:
+        if not (self.always or plain > self.pays) or len(known) >= SHAPES:
             return None
         step = self._compiled(training, y, best, batch, pulled, plain)
         if step is not None:
