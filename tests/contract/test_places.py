@@ -105,7 +105,9 @@ def test_stages_attempts_selection_and_privacy(plan: Stages) -> None:
 
 
 @pytest.mark.parametrize(
-    "stages", [PLANS["n_init"], PLANS["server, graph, server"]], ids=["attempts", "stages"]
+    "stages",
+    [PLANS["n_init"], PLANS["server, graph, server"], PLANS["sketches of peers"]],
+    ids=["attempts", "stages", "sketches"],
 )
 @pytest.mark.parametrize("at", [1, 3, 5])
 def test_resumed_from_a_checkpoint_and_from_the_clients_own_disks(

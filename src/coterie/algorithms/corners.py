@@ -100,9 +100,7 @@ class Corners(Algorithm):
         return state.update(
             corners=like.new_zeros(n, self.n_clusters, width),
             weight=like.new_zeros(n, self.n_clusters),  # of the rows that a center is the mean of
-            agreed=torch.zeros(
-                n, dtype=torch.long, device=like.device
-            ),  # by whom corners were found; 0: none yet
+            agreed=torch.zeros_like(state.keys),  # a name of those by whom corners were found; 0: none yet
         )
 
     def plan(self, state: State, reports: Messages | None) -> tuple[State, Messages]:
