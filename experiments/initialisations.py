@@ -242,6 +242,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     runs, began = read(options.out), time.perf_counter()
+    if runs and "peers" not in runs[0]:
+        parser.error(f"{options.out} has runs of an older script; give another file")
     played = {name_of(run) for run in runs}
     tasks = [
         (problem, name, place, init, seed)

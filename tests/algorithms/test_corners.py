@@ -140,10 +140,10 @@ def test_absent_peers_and_rewired_edges_agree_in_the_end(seed: int) -> None:
     assert int(agreed.mode().values) == max(before)
 
 
-def test_too_few_sketches_are_said_and_nobody_has_a_cluster(caplog: pytest.LogCaptureFixture) -> None:
+def test_too_few_clients_are_said_and_nobody_has_a_cluster(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "coterie"):
         one = finish(run(Graph("complete"), about=clients().permuted([0, 1])))
-    assert "2 sketches are too few to find 3 clusters" in caplog.text
+    assert "2 clients are too few to find 3 corners" in caplog.text
     assert one.evaluate().importance.tolist() == [[1 / 3] * 3] * 2
 
 

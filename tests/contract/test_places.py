@@ -111,8 +111,13 @@ def test_stages_attempts_selection_and_privacy(plan: Stages) -> None:
 
 @pytest.mark.parametrize(
     "stages",
-    [PLANS["n_init"], PLANS["server, graph, server"], PLANS["chosen by each client"]],
-    ids=["attempts", "stages", "chosen"],
+    [
+        PLANS["n_init"],
+        PLANS["server, graph, server"],
+        PLANS["chosen by each client"],
+        PLANS["sketches of peers"],
+    ],
+    ids=["attempts", "stages", "chosen", "sketches"],
 )
 @pytest.mark.parametrize("at", [1, 3, 5])
 def test_resumed_from_a_checkpoint_and_from_the_clients_own_disks(

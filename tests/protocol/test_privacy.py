@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 import coterie
 from coterie import (
+    ALGORITHMS,
     Algorithm,
     CoterieError,
     FedAvg,
@@ -266,7 +267,15 @@ def test_subtracting_the_messages_of_two_methods_leaves_their_noise() -> None:
     assert float(rest.std()) == pytest.approx(0.3 * 0.5 * math.sqrt(2), rel=0.2)
 
 
-# every algorithm
+# every algorithm that privacy covers
+
+PRIVATE = [(name, place) for name, place in CASES if not ALGORITHMS[name].not_private]
+
+
+@pytest.mark.parametrize(("name", "place"), [case for case in CASES if case not in PRIVATE])
+def test_an_algorithm_that_it_cannot_cover_is_refused(name: str, place: str) -> None:
+    with pytest.raises(CoterieError, match=f"privacy is given, but {name} has every client send"):
+        stages(name, CLIENT, place)
 
 
 class Recorded(Together):
@@ -299,7 +308,7 @@ def test_an_algorithm_declares_all_that_it_sends(name: str, place: str) -> None:
     assert dict(sent) == algorithm(name).times_sent(rounds)
 
 
-@pytest.mark.parametrize(("name", "place"), CASES)
+@pytest.mark.parametrize(("name", "place"), PRIVATE)
 def test_what_a_client_says_of_models_is_within_the_clip(name: str, place: str) -> None:
     """Here noise is 0, so that the update itself can be seen; models are compared all together."""
     clip, seen = 1e-3, 0
@@ -315,7 +324,7 @@ def test_what_a_client_says_of_models_is_within_the_clip(name: str, place: str) 
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-@pytest.mark.parametrize(("name", "place"), CASES)
+@pytest.mark.parametrize(("name", "place"), PRIVATE)
 def test_every_algorithm_runs_private_apart_as_together(name: str, place: str, mechanism: str) -> None:
     plan = stages(name, MECHANISMS[mechanism], place, rounds=2)
     _, together = play(plan, few(), chunk=5)
@@ -333,7 +342,7 @@ def test_order_of_clients_does_not_matter(name: str) -> None:
     torch.testing.assert_close(permuted.personal.rows, straight.personal.rows[order], rtol=0, atol=1e-8)
 
 
-@pytest.mark.parametrize(("name", "place"), CASES)
+@pytest.mark.parametrize(("name", "place"), PRIVATE)
 def test_without_noise_and_clip_it_is_as_without_privacy(name: str, place: str) -> None:
     nothing = Privacy(clip=math.inf, noise=0.0, size="sent", buffers="sent")
     private, open = (play(stages(name, p, place), clients())[1] for p in (nothing, None))

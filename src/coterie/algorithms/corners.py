@@ -21,6 +21,7 @@ from coterie.protocol.personal import Personal, chosen
 from coterie.protocol.received import Received
 from coterie.protocol.spread import Spread
 from coterie.protocol.state import State
+from coterie.protocol.topology import Topology
 
 log = logging.getLogger("coterie")
 
@@ -79,9 +80,18 @@ class Corners(Algorithm):
         require(self.alone >= 1, "alone", self.alone, "1 or more")
         require(self.numbers >= 1, "numbers", self.numbers, "1 or more")
 
-    def sketched(self, context: RoundContext) -> int:
+    def check(self, n_clients: int, topology: Topology) -> None:
+        super().check(n_clients, topology)
+        if n_clients < self.n_clusters:
+            log.warning("%d clients are too few to find %d corners", n_clients, self.n_clusters)
+
+    def sketched(self, rounds: int) -> int:
         """The round whose rows are sketched: half of the rounds are left to average in."""
-        return min(self.alone, (context.rounds + 1) // 2) - 1
+        return min(self.alone, (rounds + 1) // 2) - 1
+
+    def times_sent(self, rounds: int) -> dict[str, int]:
+        once = ("sketch", "key")
+        return {name: 1 if name in once else rounds - 1 - self.sketched(rounds) for name in self.sends}
 
     # at the aggregator
     def begin(self, state: State) -> State:
@@ -90,13 +100,11 @@ class Corners(Algorithm):
         return state.update(
             corners=like.new_zeros(n, self.n_clusters, width),
             weight=like.new_zeros(n, self.n_clusters),  # of the rows that a center is the mean of
-            agreed=torch.zeros(
-                n, dtype=torch.long, device=like.device
-            ),  # by whom corners were found; 0: none yet
+            agreed=torch.zeros_like(state.keys),  # a name of those by whom corners were found; 0: none yet
         )
 
     def plan(self, state: State, reports: Messages | None) -> tuple[State, Messages]:
-        if state.context.round <= self.sketched(state.context):
+        if state.context.round <= self.sketched(state.context.rounds):
             return state, state.offer()
         return state, self.final_offer(state)
 
@@ -105,12 +113,12 @@ class Corners(Algorithm):
         return state.offer(centers=state.centers, **known)
 
     def spread(self, context: RoundContext) -> Spread:
-        if context.round == self.sketched(context):
+        if context.round == self.sketched(context.rounds):
             return "flood"
-        return "tree" if context.round > self.sketched(context) else "neighbours"
+        return "tree" if context.round > self.sketched(context.rounds) else "neighbours"
 
     def combine(self, state: State, received: Received) -> State:
-        sketched = self.sketched(state.context)
+        sketched = self.sketched(state.context.rounds)
         if state.context.round < sketched:
             return state
         if state.context.round == sketched:
@@ -133,8 +141,7 @@ class Corners(Algorithm):
 
     def _corners_of(self, sent: Messages, like: Tensor) -> tuple[Tensor, int]:
         """(cluster, number) corners, and a name of the clients by whom they were found: of more, a higher one."""
-        if len(sent) < self.n_clusters:
-            log.warning("%d sketches are too few to find %d clusters", len(sent), self.n_clusters)
+        if len(sent) < self.n_clusters:  # peers that are cut off take those of others later
             return torch.zeros_like(like[0]), 0
         order = torch.argsort(sent.key)
         digest = hashlib.blake2b(sent.key[order].cpu().numpy().tobytes(), digest_size=4).digest()
@@ -176,22 +183,33 @@ class Corners(Algorithm):
     # at the client
     def train(self, cohort: Cohort, offer: Messages) -> Fields:
         row = cohort.recall("row", cohort.initial)
-        if cohort.context.round <= self.sketched(cohort.context):
+        if cohort.context.round <= self.sketched(cohort.context.rounds):
             row = cohort.solve(row)
             cohort.keep("row", row)
-            if cohort.context.round < self.sketched(cohort.context):
+            if cohort.context.round < self.sketched(cohort.context.rounds):
                 return {}
-            sketch = self._sketch(cohort, row)
-            cohort.keep("sketch", sketch)
-            return {"sketch": sketch, "key": cohort.keys}
+            return {"sketch": self._kept_sketch(cohort), "key": cohort.keys}
         cluster = self.importance(cohort, offer).argmax(1)
         known = (offer.weight > 0).gather(1, cluster[:, None])  # until then a client goes on by itself
         row = cohort.solve(torch.where(known, chosen(offer.centers, cluster), row))
         cohort.keep("row", row)
         return {"row": row, "size": cohort.sizes, "cluster": cluster}
 
-    def _sketch(self, cohort: Cohort, row: Tensor) -> Tensor:
+    def _kept_sketch(self, cohort: Cohort) -> Tensor:
+        """(client, number) the sketch that was sent; who was absent then has one of the first row that is asked for."""
+        width = min(self.numbers, cohort.model.rows.n_parameters)
+        unknown = torch.full((len(cohort), width), torch.nan, dtype=torch.float16, device=cohort.at.device)
+        sketch = cohort.recall("sketch", unknown)
+        missing = sketch.isnan().any(1).nonzero()[:, 0]
+        if len(missing):
+            without = cohort.take(missing)
+            sketch = sketch.index_copy(0, missing, self._sketch(without))
+            cohort.keep("sketch", sketch)
+        return sketch
+
+    def _sketch(self, cohort: Cohort) -> Tensor:
         """(client, number) how far parameters moved, each added to one of few sums (Charikar et al., 2002)."""
+        row = cohort.recall("row", cohort.initial)
         moved = cohort.model.rows.split(row - cohort.initial)[0]
         if moved.shape[1] <= self.numbers:
             return moved.half()
@@ -203,11 +221,12 @@ class Corners(Algorithm):
 
     def importance(self, cohort: Cohort, offer: Messages) -> Tensor:
         """(client, cluster) where a client's sketch lies between the corners; even before they are found."""
-        row = cohort.recall("row", cohort.initial)
-        sketch = cohort.recall("sketch", self._sketch(cohort, row))  # who was absent then, by what it has
-        found = coordinates(sketch.double().cpu().numpy(), offer.corners.double().cpu().numpy())
-        shares = torch.from_numpy(found).to(offer.centers)
-        return torch.where((offer.agreed > 0)[:, None], shares, 1 / self.n_clusters)
+        even = offer.corners.new_full((len(cohort), self.n_clusters), 1 / self.n_clusters)
+        if not bool((offer.agreed > 0).any()):
+            return even
+        sketch = self._kept_sketch(cohort).double().cpu().numpy()
+        shares = coordinates(sketch, offer.corners.double().cpu().numpy())
+        return torch.where((offer.agreed > 0)[:, None], torch.from_numpy(shares).to(even), even)
 
     def personal(self, cohort: Cohort, offer: Messages) -> Personal:
         return Personal.single(cohort.recall("row", cohort.initial))

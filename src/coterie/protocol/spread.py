@@ -51,8 +51,8 @@ def count_flood(edges: Tensor, sent: Messages, found: Tensor, traffic: Traffic) 
 def tree(edges: Tensor, keys: Tensor) -> list[Tensor]:
     """Hops up a spanning tree of these edges, and down again; of each part of the graph that is connected.
 
-    The root is the peer of the least key, and who hears of it first is nearest to it. On the way up a peer also counts
-    what it has itself.
+    The root is the peer of the least key, and a peer's parent is one from which it first hears of that key; the few
+    bytes of that are not counted. On the way up a peer also counts what it has itself.
     """
     parent, depth = _parents(edges, keys)
     peers = torch.arange(len(keys), device=edges.device)
