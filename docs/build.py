@@ -1,7 +1,7 @@
 """Writes the generated pages: `python docs/build.py`.
 
 reference/algorithms.md, reference/settings.md and the README's table of algorithms come from the code, the tables of
-explanation/speed.md from result files.
+explanation/speed.md and the pages of reproduction from result files.
 """
 
 from __future__ import annotations
@@ -9,8 +9,10 @@ from __future__ import annotations
 import inspect
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,10 @@ from coterie.data.named import DATA_SETS
 from coterie.experiment.experiment import SOURCES, _File
 from coterie.experiment.field_docs import REQUIRED, Explained, explained
 from coterie.models import MODELS
+from coterie.reproduction.items import SIZES, Item, load, names
+from coterie.reproduction.page import claims
+from coterie.reproduction.page import markdown as section
+from coterie.reproduction.results import Results, place
 
 HERE = Path(__file__).parent
 
@@ -59,6 +65,9 @@ method inherits what it does not set from the file, and a stage from its method.
 KEYS = {  # in this order; an empty meaning is that of the source
     "name": "name of the run's folder, `runs/NAME-SEED`; by default the file's name",
     "seed": "seed of all random numbers",
+    "seeds": "several, in place of one: every method is run with each; `--seeds 0-4` says the same",
+    "held_out": "share of each client's training points to evaluate on in place of test points, to tune without these; "
+    "`--sweep` sets it",
     "rounds": "rounds of every stage that does not set them; 50 by default",
     "clusters": '`n_clusters` of every algorithm that has it and does not set it; `"auto"`, here or there: '
     "[chosen](../how-to/choosing-clusters.md)",
@@ -69,6 +78,8 @@ KEYS = {  # in this order; an empty meaning is that of the source
     '[centers are separated](../explanation/initialisation.md#when-centers-are-separated); `"rounds"` by default',
     "n_init": "of a first stage: it runs from so many random initialisations, and the one of least training loss is "
     "kept; 1 by default",
+    "personal": "how clients of a method with clusters [make their models in the end]"
+    '(../how-to/personal-models.md); `"own"` by default: as the algorithm does',
     "evaluate_every": "rounds between evaluations on held-out points; `auto`: 10, or [up to 100 where few clients "
     "train in a round](../explanation/scale.md#what-evaluation-costs); 0: only the summary at the end",
     "checkpoint_every": "rounds between checkpoints",
@@ -88,9 +99,11 @@ KEYS = {  # in this order; an empty meaning is that of the source
     "choosing": "see [Choosing](#choosing)",
     "label": "of the method, in tables and, where there are several, of its folder; by default its algorithms' names",
     "stage": "`[[stage]]` tables, run one after another, each with `algorithm` and, where they differ, `rounds`, "
-    "`until`, `n_init` and `init` (the first alone), `clusters`, `training`, `topology`, `participation`, `privacy`",
+    "`until`, `n_init` and `init` (the first alone), `clusters`, `personal` (the last alone), `training`, `topology`, "
+    "`participation`, `privacy`",
     "method": "`[[method]]` tables, run one after another and compared, each with `algorithm` or `[[method.stage]]` "
-    "and, where they differ, `label`, `rounds`, `init`, `clusters`, `training`, `topology`, `participation`, `privacy`",
+    "and, where they differ, `label`, `rounds`, `init`, `clusters`, `personal`, `training`, `topology`, "
+    "`participation`, `privacy`",
 }
 DATA = """## Data
 
@@ -208,7 +221,77 @@ def _filled(page: Path, name: str, text: str) -> str:
     return between.sub(lambda found: f"{found[1]}\n{text}\n{found[2]}", page.read_text(encoding="utf-8"))
 
 
+REPRODUCTION = """# The papers' tables and figures, ours beside theirs
+
+Made by `python docs/build.py` from the raw results in [experiments/results](../experiments/results). `coterie
+reproduce` lists the same items, and `coterie reproduce NAME` runs one; its settings, published values and claims are in
+[experiments](../experiments), two files an item. An item has three sizes: *quick* is for a laptop and proves nothing,
+*bounded* keeps the paper's clients, partition and model and has fewer rounds or less data, *full* is the paper's. In a
+cell ours comes first, mean ± sample standard deviation over seeds, and the paper's in brackets. A claim is *held* if
+all its comparisons hold for our means.
+
+{held} of the {tested} claims that were tested held. {run} of {all} items were run, {full} of them in full.
+
+| item | title | data | run | held | not held | open | not testable |
+|---|---|---|---|---|---|---|---|
+"""
+PAPERS = {
+    "fedsoft": "FedSoft (Ruan and Joe-Wong, 2022)",
+    "kfed": "k-FED (Dennis, Li and Smith, 2021)",
+    "wecfl": "WeCFL (Ma et al., 2022)",
+    "fedspd": "FedSPD (Lin, Yağan and Joe-Wong, 2025)",
+}
+
+
+def _runs(item: Item) -> list[tuple[str, Results]]:
+    """The largest size that was run."""
+    kept = HERE.parent / "experiments" / "results"
+    each = [(size, Results.load(place(kept, item, size))) for size in reversed(SIZES)]
+    return [(size, results) for size, results in each if results.lines][:1]
+
+
+def reproduction() -> str:
+    """One line per item."""
+    lines, total, sizes = [], Counter[str](), []
+    for name in names(HERE.parent / "experiments"):
+        item = load(name, HERE.parent / "experiments")
+        found = _runs(item)
+        sizes += [size for size, _ in found]
+        outcomes = Counter(outcome for _, results in found for _, outcome, _ in claims(item, results))
+        total += outcomes
+        kinds = ("held", "not held", "not run", "not testable")
+        counts = [str(outcomes[kind]) if found else "" for kind in kinds]
+        link = f"[{name}](reproduction/{name.split('-')[0]}.md#{_anchor(item)})"
+        lines.append(
+            f"| {link} | {item.title} | {item.data} | {', '.join(s for s, _ in found) or '–'} | {' | '.join(counts)} |"
+        )
+    head = REPRODUCTION.format(
+        held=total["held"],
+        tested=total["held"] + total["not held"],
+        run=len(sizes),
+        all=len(lines),
+        full=sizes.count("full"),
+    )
+    return head + "\n".join(lines) + "\n"
+
+
+def _anchor(item: Item) -> str:
+    return re.sub(r"[^\w -]", "", f"{item.name}: {item.title}".lower()).replace(" ", "-")
+
+
+def _paper(paper: str) -> str:
+    folder = HERE.parent / "experiments"
+    parts = [f"# {PAPERS[paper]}", "", "See [how to read this](../reproduction.md).", ""]
+    for name in names(folder):
+        if name.startswith(f"{paper}-"):
+            item = load(name, folder)
+            parts.append(section(item, _runs(item)))
+    return "\n".join(parts)
+
+
 PAGES = {
+    "reproduction.md": reproduction,
+    **{f"reproduction/{paper}.md": partial(_paper, paper) for paper in PAPERS},
     "../README.md": readme,
     "reference/algorithms.md": algorithms,
     "reference/settings.md": settings,

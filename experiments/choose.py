@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -79,7 +81,7 @@ PROBLEMS = (
     Problem("Gaussian classes, pure", 6, SOFTMAX, CLASSIFY, partial(groups, 6, "pure")),
     Problem("regressions, pure", 6, LINEAR, REGRESS, partial(lines, 6, "pure")),
 )
-BY_METHOD = PROBLEMS[5]
+BY_METHOD = 5
 
 
 def default(training: Training) -> Stages:
@@ -101,10 +103,14 @@ METHODS: dict[str, Callable[[Training], Stages]] = {
 }
 
 
-def played(problem: Problem, stages: Stages, seed: int) -> dict[str, Any]:
+def played(number: int, name: str, seed: int) -> dict[str, Any]:
+    torch.set_num_threads(1)
+    problem = PROBLEMS[number]
     began = time.perf_counter()
+    stages = METHODS[name](problem.training)
     choice = coterie.choose_clusters(problem.model, problem.draw(seed=seed), stages, seed=seed)
     return {
+        "method": name,
         "seed": seed,
         "problem": problem.name,
         "true": problem.clusters,
@@ -124,19 +130,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=1000, help="the first seed")
     parser.add_argument("--methods", action="store_true", help="other algorithms, on one of the problems")
+    parser.add_argument("--jobs", type=int, default=2, help="searches at a time")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    torch.set_num_threads(1)
     source = provenance()
-    plans = [(p, "WeCFL then FedEM") for p in PROBLEMS]
+    plans = [(i, "WeCFL then FedEM", options.seeds + i) for i in range(len(PROBLEMS))]
     if options.methods:
-        plans = [(BY_METHOD, name) for name in METHODS]
-    runs = []
-    for i, (problem, name) in enumerate(plans):
-        seed = options.seeds + (0 if options.methods else i)
-        run = {"method": name, **played(problem, METHODS[name](problem.training), seed)}
-        runs.append(run)
-        print({key: value for key, value in run.items() if key != "lines"}, flush=True)
+        plans = [(BY_METHOD, name, options.seeds) for name in METHODS]
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(options.jobs, mp_context=spawn) as pool:
+        searches = [pool.submit(played, *plan) for plan in plans]
+        for search in as_completed(searches):
+            print({key: value for key, value in search.result().items() if key != "lines"}, flush=True)
+    runs = [search.result() for search in searches]
     said = verdict(runs, None if options.methods else NEEDED)
     print(said)
     if options.out:

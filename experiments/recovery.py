@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -86,26 +88,33 @@ def play(case: str, seed: int) -> dict[str, Any]:
     return {"case": case, "seed": seed, **found}
 
 
+def verdict(case: str, runs: list[dict[str, Any]]) -> str:
+    good, numbers = sum(run["good"] for run in runs), sorted(run["number"] for run in runs)
+    return (
+        f"{'ok ' if good >= ENOUGH * len(runs) else 'NOT'} {case}: {CASES[case][3]} in {good} of {len(runs)} seeds "
+        f"(from {numbers[0]:.3f} to {numbers[-1]:.3f})"
+    )
+
+
 def main() -> None:
-    torch.set_num_threads(1)
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=1000, help="the first seed")
     parser.add_argument("--number", type=int, default=20, help="how many seeds")
     parser.add_argument("--only", choices=CASES, action="append", help="only this case")
+    parser.add_argument("--jobs", type=int, default=2, help="runs at a time")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    runs, verdicts = [], []
-    for case in options.only or CASES:
-        mine = [play(case, seed) for seed in range(options.seeds, options.seeds + options.number)]
-        good, numbers = sum(run["good"] for run in mine), sorted(run["number"] for run in mine)
-        verdicts.append(
-            f"{'ok ' if good >= ENOUGH * len(mine) else 'NOT'} {case}: {CASES[case][3]} in {good} of {len(mine)} seeds "
-            f"(from {numbers[0]:.3f} to {numbers[-1]:.3f})"
-        )
-        print(verdicts[-1], flush=True)
-        runs += mine
+    seeds = range(options.seeds, options.seeds + options.number)
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(
+        options.jobs, mp_context=spawn, initializer=torch.set_num_threads, initargs=(1,)
+    ) as pool:
+        playing = {case: [pool.submit(play, case, seed) for seed in seeds] for case in options.only or CASES}
+        runs = {case: [run.result() for run in mine] for case, mine in playing.items()}
+    verdicts = [verdict(case, mine) for case, mine in runs.items()]
+    print("\n".join(verdicts))
     if options.out:
-        lines = ",\n".join(json.dumps(run) for run in runs)
+        lines = ",\n".join(json.dumps(run) for mine in runs.values() for run in mine)
         head = json.dumps({"provenance": provenance(), "verdicts": verdicts}, indent=1)[:-2]
         options.out.write_text(f'{head},\n"runs": [\n{lines}\n]}}\n')
 

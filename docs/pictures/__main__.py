@@ -1,6 +1,7 @@
-"""Draws explanation/rooms.png and explanation/round.png from the code: `python docs/pictures`.
+"""Draws explanation/rooms.png and explanation/round.png from the code, and reproduction/*.png from results.
 
 What a picture shows is also in its file, as text; tests/test_rooms.py compares that with the code.
+`python docs/pictures` draws all.
 """
 
 from __future__ import annotations
@@ -15,6 +16,10 @@ from canvas import collisions as collisions
 from matplotlib.axes import Axes
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
+
+from coterie.reproduction.figures import draw
+from coterie.reproduction.items import SIZES, load, names
+from coterie.reproduction.results import Results, place
 
 FOLDER = Path(__file__).parents[1] / "explanation"
 PICTURES = {"rooms.png": rooms.draw, "round.png": one_round.draw}
@@ -40,6 +45,18 @@ def saved(name: str) -> object:
         return json.loads(picture.info["shows"])
 
 
+def save_figures() -> None:
+    """Of the papers' figures that were run, in the largest size."""
+    experiments, folder = FOLDER.parents[1] / "experiments", FOLDER.parent / "reproduction"
+    for name in names(experiments):
+        item = load(name, experiments)
+        each = [Results.load(place(experiments / "results", item, size)) for size in reversed(SIZES)]
+        found = next((results for results in each if results.lines), None)
+        if found is not None and "figure" in item.table:
+            draw(item, found, folder / f"{name}.png")
+
+
 if __name__ == "__main__":
     for name in PICTURES:
         save(name)
+    save_figures()

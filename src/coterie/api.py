@@ -24,6 +24,7 @@ from coterie.protocol.fit import Fit
 from coterie.protocol.message import RoundContext
 from coterie.protocol.participation import Participation
 from coterie.protocol.personal import Personal
+from coterie.protocol.personalise import Way
 from coterie.protocol.privacy import Privacy
 from coterie.protocol.result import Result
 from coterie.protocol.stages import Stage, Stages
@@ -43,14 +44,15 @@ def load(
     algorithm: Algorithm | Stage | Sequence[Stage] | None = None,
     training: Training | None = None,
     loss: Loss | None = None,
+    personal: Way | None = None,
     trust: bool = False,
 ) -> Run:
     """A finished run from its folder. Its model is made as its experiment.toml says, unless it is given.
 
     Where that model is code that you have not run before, it is refused unless you `trust` the folder.
 
-    A run that was made in Python takes in new clients if it is given its algorithm, training and loss too, as
-    `coterie.run` was.
+    A run that was made in Python takes in new clients if it is given its algorithm, training, loss and `personal` too,
+    as `coterie.run` was.
     """
     store = RunFolder(Path(folder))
     below = sorted(path.parent.name for path in store.folder.glob("*/summary.json"))
@@ -72,7 +74,7 @@ def load(
             "it must be the model of that run"
         )
     own = tensors["personal.rows"].expand(len(ids), -1, -1)  # one model for all is kept once
-    personal = Personal(own, tensors["personal.weights"])
+    models = Personal(own, tensors["personal.weights"])
     kept = Kept.of(store, tensors, summary)
     parts = [
         tensors[name] for name in ("fit.losses", "fit.points") if name in tensors
@@ -80,15 +82,17 @@ def load(
     result = Result(
         tensors["centers"],
         kept.importance,
-        personal,
+        models,
         Fit(*parts) if parts else None,
         kept.margin,
         kept.sizes,
+        tensors.get("common"),
+        tensors.get("prior"),
         scores=kept.scores,
     )
     stages = None
     if algorithm is not None:
-        stages = as_stages(algorithm, summary["rounds"], training)
+        stages = as_stages(algorithm, summary["rounds"], training, personal=personal)
         if in_python:
             _check_same(store, stages)
 
@@ -102,7 +106,7 @@ def load(
             )
         measure = loss or LOSSES[summary["task"]]
         cpu, dtype = torch.device("cpu"), tensors["centers"].dtype
-        return Recipe(build, measure, cpu, dtype, last.algorithm, last.training, context)
+        return Recipe(build, measure, cpu, dtype, last.algorithm, last.training, context, last.personal)
 
     known = None if in_python and stages is None else recipe
     return Run(rows, ids, summary["task"], result, store.records(), summary, Path(folder), known)
@@ -135,6 +139,10 @@ def _check_same(store: RunFolder, stages: Stages) -> None:
             raise CoterieError(
                 f"{name} is {given!r}, but the last stage of the run in {store.folder} is {last}"
             )
+    way = stages[-1].personal
+    same = "personal=" not in last if way == "own" else f"personal={way!r}" in last
+    if not same:
+        raise CoterieError(f"personal is {way!r}, but the last stage of the run in {store.folder} is {last}")
 
 
 def run(
@@ -147,6 +155,7 @@ def run(
     topology: Topology | None = None,
     participation: Participation | None = None,
     privacy: Privacy | None = None,
+    personal: Way | None = None,
     init: str | Initialisation | None = None,
     seed: int = 0,
     out: Path | str | None = None,
@@ -164,16 +173,18 @@ def run(
 ) -> Run:
     """Train `algorithm` on the clients of `data`.
 
-    `model` is an nn.Module, its class, or a function that builds one; a module gives its shape and its frozen layers,
-    while trained weights are drawn anew for every initialisation. `data` is a Federation, or one (x, y) per client.
-    `init` is how its centers begin, a name or a function of `coterie.algorithms.initialisation`; None is the
-    algorithm's own choice. With stages, all that comes after `algorithm` up to `init` is theirs. With `out` the run
-    is kept in that folder, with `experiment`, the TOML that describes it, where there is one; `resume` goes on with
-    what lies there. `compile` says whether training steps are compiled: "auto" does so where the work ahead pays for
-    it. `tf32` lets a GPU multiply matrices faster and less exactly. Models are evaluated each `evaluate_every`
-    rounds; at "auto" that is 10, or up to 100 where few clients train in a round.
+    `model` is an nn.Module, its class, or a function that builds one; a module gives its shape and its frozen
+    layers, while trained weights are drawn anew for every initialisation. `data` is a Federation, or one (x, y) per
+    client. `init` is how its centers begin, a name or a function of `coterie.algorithms.initialisation`; None is
+    the algorithm's own choice. `personal` is how clients make their models in the end: "own" as the algorithm does,
+    "auto" as each of them chooses, or a way by its name; see docs/how-to/personal-models.md. With stages, all that
+    comes after `algorithm` up to `init` is theirs. With `out` the run is kept in that folder, with `experiment`,
+    the TOML that describes it, where there is one; `resume` goes on with what lies there. `compile` says whether
+    training steps are compiled: "auto" does so where the work ahead pays for it. `tf32` lets a GPU multiply
+    matrices faster and less exactly. Models are evaluated each `evaluate_every` rounds; at "auto" that is 10, or up
+    to 100 where few clients train in a round.
     """
-    stages = as_stages(algorithm, rounds, training, topology, participation, privacy, init)
+    stages = as_stages(algorithm, rounds, training, topology, participation, privacy, init, personal)
     check(seed, dtype, evaluate_every, checkpoint_every, compile)
     require(not resume or out is not None, "resume", resume, "true only with out, the folder of the run")
     federation = data if isinstance(data, Federation) else from_arrays(data)

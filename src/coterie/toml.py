@@ -43,10 +43,11 @@ def change(table: Table, changes: Iterable[str]) -> None:
         keys = name.strip().split(".")
         if not sign or not all(keys):
             raise CoterieError(f"--set is {text!r}; allowed is key=value, such as algorithm.pull=0.5")
-        _put(table, keys, _value(value.strip()))
+        put(table, keys, value_of(value.strip()))
 
 
-def _put(table: Table, keys: list[str], value: Any) -> None:
+def put(table: Table, keys: list[str], value: Any) -> None:
+    """Set what these keys lead to; those of a list are its numbers."""
     here: Any = table
     for depth, key in enumerate(keys):
         at: Any = key
@@ -64,7 +65,7 @@ def _put(table: Table, keys: list[str], value: Any) -> None:
             here = here.setdefault(at, {}) if isinstance(here, dict) else here[at]
 
 
-def _value(text: str) -> Any:
+def value_of(text: str) -> Any:
     """A TOML value, or else the text itself."""
     try:
         found = tomllib.loads(f"value = {text}")

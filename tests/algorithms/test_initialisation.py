@@ -72,7 +72,7 @@ def test_every_docstring_states_the_initialisation_that_is_taken() -> None:
 
 def test_a_lone_algorithm_takes_its_own_initialisation_and_the_papers_is_selectable() -> None:
     own = initialised(Stage(FedSPD(2), 30, topology=GRAPH))
-    assert [stage.algorithm.title() for stage in own] == ["FedSoft", "FedSPD"]
+    assert [stage.algorithm.title() for stage in own] == ["Corners", "FedSPD"]
     assert all(stage.topology == GRAPH for stage in own)  # so with no server at all
     assert [stage.algorithm.title() for stage in initialised(Stage(FedSPD(2), 30))] == ["WeCFL", "FedSPD"]
     assert initialised(Stage(FedSPD(2), 30), "random") == (Stage(FedSPD(2), 30),)

@@ -51,6 +51,8 @@ def plays() -> dict[str, Stages]:
         "CFL": Stage(splitting, 3, fast),
         "FedSPD": stage("FedSPD", topology=graph, participation=Participation(**LOSSY)),
         "FedSPD aligned": Stage(aligned, 3, fast, graph),
+        "FedSoft chosen": stage("FedSoft", 4, personal="auto", participation=Participation(**LOSSY)),
+        "WeCFL chosen": stage("WeCFL", 4, personal="auto"),
     }
     last = stage("FedSPD", 2, topology=graph)
     return {

@@ -53,7 +53,11 @@ def _entries(folder: Path) -> list[str]:
         ({"algorithm": {"name": "Local"}}, []),
         ({"algorithm": {"name": "IFCA", "n_clusters": 2}, "init": "random"}, _of("IFCA")),
         ({"algorithm": {"name": "IFCA", "n_clusters": 2}}, _begun_by("WeCFL", "IFCA")),  # clients
-        ({"algorithm": {"name": "FedSPD", "n_clusters": 2}, **GRAPH}, _begun_by("FedSoft", "FedSPD")),  # soft
+        ({"algorithm": {"name": "FedSPD", "n_clusters": 2}, **GRAPH}, _of("FedSPD")),  # sketch: of no paper
+        (
+            {"algorithm": {"name": "FedSPD", "n_clusters": 2}, "init": "soft", **GRAPH},
+            _begun_by("FedSoft", "FedSPD"),
+        ),
         (
             {"algorithm": {"name": "FedEM", "n_clusters": 2}, "init": "one-shot"},
             _begun_by("OneShot", "FedEM"),
@@ -76,7 +80,7 @@ def test_the_union_of_several_methods(tmp_path: Path) -> None:
 
 def test_what_an_experiment_names_is_not_called_an_initialisation(tmp_path: Path) -> None:
     spd, soft = ({"algorithm": {"name": name, "n_clusters": 2}} for name in ("FedSPD", "FedSoft"))
-    methods = [{**spd, **GRAPH}, {**soft, "init": "random"}]
+    methods = [{**spd, "init": "soft", **GRAPH}, {**soft, "init": "random"}]
     assert _entries(_begun(tmp_path / "a", method=methods)) == [*_of("FedSoft", "FedSPD"), COTERIE]
     assert _entries(_begun(tmp_path / "b", stage=[soft, spd])) == [*_of("FedSoft", "FedSPD"), COTERIE]
     begun = _begun(tmp_path / "c", stage=[{**soft, "init": "warm-up"}, spd])

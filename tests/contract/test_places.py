@@ -12,6 +12,7 @@ import torch
 from pandas.testing import assert_frame_equal
 
 from coterie import ALGORITHMS, IFCA, FedAvg, FedSoft, FedSPD, Graph, Participation, Privacy, Stage, Stages
+from coterie.algorithms.initialisation import initialised
 from coterie.backends.loopback import loopback
 from coterie.backends.simulation import simulate
 from coterie.data import regressions
@@ -23,6 +24,7 @@ from tests.builders import CASES, CPU, F64, MOMENTUM, PLACES, TRAINING, algorith
 from tests.contract.pipes import over_pipes
 
 GRAPH = Graph("erdos-renyi", degree=3.0)
+LOSSY = Participation(absent=0.1, stragglers=0.1)
 
 
 def few() -> Federation:
@@ -81,9 +83,17 @@ PLANS = {
     ),
     "privacy": Stages((Stage(FedSoft(2), 3, TRAINING, privacy=Privacy(noise=0.5, importance_noise=0.1)),)),
     "privacy over a graph": Stages((Stage(FedSPD(2), 3, TRAINING, GRAPH, privacy=Privacy(noise=0.5)),)),
+    "sketches of peers": initialised(
+        Stage(FedSPD(2), 8, TRAINING, replace(GRAPH, rewire=0.2, weights="metropolis"), LOSSY), "sketch"
+    ),
     "metropolis weights": Stages(
         (Stage(ALGORITHMS["FedEM"](2), 3, TRAINING, replace(GRAPH, weights="metropolis")),)
     ),
+    "chosen by each client": Stage(ALGORITHMS["WeCFL"](2), 2, MOMENTUM).then(
+        Stage(FedSPD(2), 4, MOMENTUM, personal="auto")
+    ),
+    "chosen over a graph": Stages((Stage(ALGORITHMS["FedEM"](2), 4, MOMENTUM, GRAPH, personal="auto"),)),
+    "chosen of hard clusters": Stages((Stage(ALGORITHMS["WeCFL"](2), 4, MOMENTUM, personal="auto"),)),
     "server, graph, server": Stage(FedSoft(2), 2, TRAINING)
     .then(Stage(FedSPD(2), 2, TRAINING, GRAPH))
     .then(Stage(IFCA(2), 2, TRAINING)),
@@ -100,7 +110,9 @@ def test_stages_attempts_selection_and_privacy(plan: Stages) -> None:
 
 
 @pytest.mark.parametrize(
-    "stages", [PLANS["n_init"], PLANS["server, graph, server"]], ids=["attempts", "stages"]
+    "stages",
+    [PLANS["n_init"], PLANS["server, graph, server"], PLANS["chosen by each client"]],
+    ids=["attempts", "stages", "chosen"],
 )
 @pytest.mark.parametrize("at", [1, 3, 5])
 def test_resumed_from_a_checkpoint_and_from_the_clients_own_disks(

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 import coterie
-from coterie import ALGORITHMS, Choosing, FedEM, Graph, Stage, Stages, Training, WeCFL
+from coterie import ALGORITHMS, IFCA, Choosing, FedEM, Graph, Stage, Stages, Training, WeCFL
 from coterie.algorithms import Algorithm
 from coterie.backends.simulation import simulate
 from coterie.data import from_arrays, regressions
@@ -274,3 +274,14 @@ def test_a_number_that_diverged_is_kept_as_such(tmp_path: Path) -> None:
     tried.save(tmp_path / "2.json", "this")
     assert Tried.load(tmp_path / "2.json", "this") == tried
     assert "Infinity" not in (tmp_path / "2.json").read_text()
+
+
+def test_clients_choose_no_models_while_the_number_is_chosen() -> None:
+    """They would hold points out twice, and train a model that nobody wants."""
+    data = _lines(2, clients=6)
+    how: dict[str, Any] = {"choosing": Choosing(least=1, most=2, n_init=1), "device": "cpu"}
+    own, auto = (
+        choose_clusters(linear, data, Stage(IFCA(2), 2, TRAINING, personal=personal), **how)
+        for personal in ("own", "auto")
+    )
+    assert own.lines == auto.lines

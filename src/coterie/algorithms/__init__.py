@@ -14,6 +14,7 @@ if TYPE_CHECKING:  # a file is imported when its algorithm is first used; users 
     from coterie.algorithms.fesem import FeSEM as FeSEM
     from coterie.algorithms.wecfl import WeCFL as WeCFL
     from coterie.algorithms.oneshot import OneShot as OneShot
+    from coterie.algorithms.corners import Corners as Corners
     from coterie.algorithms.cfl import CFL as CFL
     from coterie.algorithms.fedem import FedEM as FedEM
     from coterie.algorithms.pfedme import pFedMe as pFedMe

@@ -22,7 +22,7 @@ class FedEM(Algorithm):
     Sent: a row for each cluster, and how many points I have. Kept: my importance π.
     The personal model is the π-weighted mixture of the centers' predictions. (In FedSoft's tables it is the center of
     the largest π: `predict="largest"`.)
-    Initialisation: `clients` at a server and `soft` over a graph; the paper's own is `random`.
+    Initialisation: `clients` at a server and `sketch` over a graph; the paper's own is `random`.
     Choice: a personal model takes π from one more E-step on the last centers.
     Choice: a client that comes later repeats the E-step and π's mean 50 times from an even importance.
     Choice: `weights="mass"` divides a client's local loss by the responsibility that a cluster takes of its data, Σq,
@@ -45,7 +45,7 @@ class FedEM(Algorithm):
 
     soft: ClassVar[bool] = True
     init_at_server: ClassVar[str] = "clients"  # from random centers it may find classes, not clusters
-    init_over_graph: ClassVar[str] = "soft"
+    init_over_graph: ClassVar[str] = "sketch"
 
     @property
     def sends(self) -> Declared:  # type: ignore[override]
@@ -84,10 +84,10 @@ class FedEM(Algorithm):
             return Personal.largest(offer.centers, pi)
         return Personal(offer.centers, pi)
 
-    def onboard(self, cohort: Cohort, offer: Messages) -> tuple[Tensor, Personal]:
+    def placed(self, cohort: Cohort, offer: Messages) -> Messages:
         for _ in range(50):  # eqs. (12) and (13) with the centers as they are: a concave problem in π
             cohort.keep("importance", self.importance(cohort, offer))
-        return super().onboard(cohort, offer)
+        return offer
 
     # at the aggregator
     def combine(self, state: State, received: Received) -> State:

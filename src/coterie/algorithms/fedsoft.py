@@ -24,7 +24,7 @@ class FedSoft(Algorithm):
 
     Sent: my importance of each cluster and my size, every `refresh` rounds; my row, when drawn.
     Kept: my row, which is also my personal model.
-    Initialisation: `clients` at a server; the paper's own is `random`, which it is over a graph.
+    Initialisation: `clients` at a server and `sketch` over a graph; the paper's own is `random`.
     Choice: line 17 names no starting point; we start at the weighted center (`start="own"`: at my last row).
     Choice: eq. (6) normalises over the set that it is used to draw; we take all clients.
     Choice: over a graph everybody trains, anchored at its own centers, and an aggregator takes the rows of all its
@@ -60,6 +60,7 @@ class FedSoft(Algorithm):
     sends: ClassVar[Declared] = {"row": MODEL, "importance": IMPORTANCE.echoed(), "size": SIZE}
     soft: ClassVar[bool] = True
     init_at_server: ClassVar[str] = "clients"
+    init_over_graph: ClassVar[str] = "sketch"
 
     @classmethod
     def as_published(cls, n_clusters: int, **settings: Any) -> Self:

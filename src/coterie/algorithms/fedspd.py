@@ -25,7 +25,7 @@ class FedSPD(Algorithm):
     """Soft clusters with no server. Lin, Yağan & Joe-Wong, Algorithm 1.
 
     Sent: the cluster I drew and its row. Kept: nothing but my data; my centers are my aggregator's.
-    Initialisation: `soft` over a graph and `clients` at a server; the paper's own is `random`.
+    Initialisation: `sketch` over a graph and `clients` at a server; the paper's own is `random`.
     Choice: all clients begin at common random centers, so that cluster s means the same to all.
     Choice: `align` files a row under the aggregator's center that it resembles most (section 6 names the
     cosine similarity, not the rule). It is off by default: from common centers there is nothing to align.
@@ -56,7 +56,7 @@ class FedSPD(Algorithm):
     sends: ClassVar[Declared] = {"drew": CHOICE, "row": MODEL}
     soft: ClassVar[bool] = True
     init_at_server: ClassVar[str] = "clients"  # from random centers it may find classes, not clusters
-    init_over_graph: ClassVar[str] = "soft"
+    init_over_graph: ClassVar[str] = "sketch"
 
     def __post_init__(self) -> None:
         super().__post_init__()

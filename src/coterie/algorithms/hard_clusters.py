@@ -29,7 +29,7 @@ class ChosenByLoss(Algorithm):
     n_clusters: int  # how many clusters, K
 
     init_at_server = "clients"  # from random centers, some are chosen by nobody
-    init_over_graph = "soft"
+    init_over_graph = "sketch"
 
     def importance(self, cohort: Cohort, offer: Messages) -> Tensor:
         return one_hot(least_loss(cohort, offer.centers), self.n_clusters).to(offer.centers.dtype)
@@ -75,8 +75,8 @@ class ClusteredByRow(Algorithm):
     def personal(self, cohort: Cohort, offer: Messages) -> Personal:
         return Personal.single(offer.center)
 
-    def onboard(self, cohort: Cohort, offer: Messages) -> tuple[Tensor, Personal]:
-        return super().onboard(cohort, of_least_loss(cohort, offer))
+    def placed(self, cohort: Cohort, offer: Messages) -> Messages:
+        return of_least_loss(cohort, offer)
 
 
 def least_loss(cohort: Cohort, centers: Tensor) -> Tensor:

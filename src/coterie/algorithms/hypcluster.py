@@ -12,7 +12,7 @@ class HypCluster(IFCA):
 
     Sent: the center I chose, my row trained from it, how many points I have. Kept: nothing.
     Choice: the paper optimises each cluster's pooled loss by any method; we average rows by size, as FedAvg does.
-    Initialisation: `clients` at a server and `soft` over a graph; the paper's own is `random`.
+    Initialisation: `clients` at a server and `sketch` over a graph; the paper's own is `random`.
     """
 
     weights: Literal["equal", "size"] = "size"  # of clients in the mean: all alike, or n_k

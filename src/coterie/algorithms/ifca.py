@@ -24,7 +24,7 @@ class IFCA(ChosenByLoss):
     Choice: clusters are averaged with equal weights as in the paper, where all clients have as many points.
     Choice: `averaging="gradient"` is one full-batch step per round, with the rate of the training.
     Over a graph every client has centers of its own.
-    Initialisation: `clients` at a server and `soft` over a graph; the paper's own is `random`, or several of them.
+    Initialisation: `clients` at a server and `sketch` over a graph; the paper's own is `random`, or several of them.
     """
 
     averaging: Literal["model", "gradient"] = "model"  # rows trained as training says, or one full-batch step

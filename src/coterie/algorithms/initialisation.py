@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
+from coterie.algorithms.corners import Corners
 from coterie.algorithms.fedavg import FedAvg
 from coterie.algorithms.fedsoft import FedSoft
 from coterie.algorithms.oneshot import OneShot
@@ -19,6 +20,7 @@ from coterie.engine.training import Training
 from coterie.errors import SettingError, require
 from coterie.protocol.algorithm import Algorithm
 from coterie.protocol.participation import Participation
+from coterie.protocol.personalise import Way
 from coterie.protocol.privacy import Privacy
 from coterie.protocol.stages import Stage, Stages
 from coterie.protocol.topology import Server, Topology
@@ -26,6 +28,7 @@ from coterie.protocol.topology import Server, Topology
 Initialisation = Callable[[Stage], Stages]
 
 N_INIT = 5  # random initialisations of `several`
+CORNERS = 7  # rounds of `corners` and `sketch` at most: four alone, three to average
 
 # what is played first, and how many of the rounds it takes at most
 
@@ -64,11 +67,33 @@ def soft(stage: Stage) -> Stages:
     return _until_separated(replace(stage, algorithm=first), stage, stage.rounds // 2)
 
 
+def corners(stage: Stage) -> Stages:
+    """Clients are clustered first, by the corners between which their models lie. A graph needs a server for that."""
+    return _by_corners(replace(stage, topology=Server()), stage)
+
+
+def sketch(stage: Stage) -> Stages:
+    """The same over a graph, with no server at any time; at a server, what `corners` is."""
+    return _by_corners(stage, stage)
+
+
+def _by_corners(first: Stage, stage: Stage) -> Stages:
+    """One round at least to train alone, and one to average."""
+    rounds = min(CORNERS, stage.rounds // 2)
+    if rounds < 2:
+        return random(stage)
+    first = replace(first, algorithm=Corners(stage.algorithm.clusters()), participation=_everyone(stage))
+    return replace(first, rounds=rounds).then(_rest(stage, rounds))
+
+
 def _clustered(algorithm: Algorithm, stage: Stage) -> Stages:
-    """To be clustered, clients have to send a row: all are invited, even where later rounds invite some."""
-    everyone = replace(stage.participation, fraction=1.0, select="uniform", candidates=None, clusters=None)
-    first = replace(stage, algorithm=algorithm, topology=Server(), participation=everyone)
+    first = replace(stage, algorithm=algorithm, topology=Server(), participation=_everyone(stage))
     return _until_separated(first, stage, stage.rounds // 3)
+
+
+def _everyone(stage: Stage) -> Participation:
+    """To be clustered, clients have to send a row: all are invited, even where later rounds invite some."""
+    return replace(stage.participation, fraction=1.0, select="uniform", candidates=None, clusters=None)
 
 
 def _until_separated(first: Stage, stage: Stage, rounds: int) -> Stages:
@@ -83,11 +108,16 @@ def _rest(stage: Stage, rounds: int) -> Stage:
 
 # which
 
+_PRIVATE = {"corners": "clients", "sketch": "soft"}
+
 
 def own_init(stage: Stage) -> str:
-    """What the algorithm chooses."""
+    """What the algorithm chooses, and under privacy, which covers no sketch, what is the next best."""
     at_server = stage.topology.is_server
-    return stage.algorithm.init_at_server if at_server else stage.algorithm.init_over_graph
+    init = stage.algorithm.init_at_server if at_server else stage.algorithm.init_over_graph
+    if stage.privacy is None:
+        return init
+    return "random" if init == "sketch" and isinstance(stage.algorithm, FedSoft) else _PRIVATE.get(init, init)
 
 
 def initialised(stage: Stage, init: str | Initialisation | None = None) -> Stages:
@@ -115,7 +145,8 @@ def initialised(stage: Stage, init: str | Initialisation | None = None) -> Stage
             "over a graph nobody can compare them" if not at_server else "privacy does not cover their losses"
         )
         raise SettingError("init", f"is 'several', but {why}; allowed is another one")
-    return init(stage)
+    *before, last = init(stage)
+    return Stages((*(replace(one, personal="own") for one in before), last))
 
 
 INITIALISATIONS: dict[str, Initialisation] = {
@@ -123,8 +154,10 @@ INITIALISATIONS: dict[str, Initialisation] = {
     "several": several,
     "warm-up": warm_up,
     "clients": clients,
+    "corners": corners,
     "one-shot": one_shot,
     "soft": soft,
+    "sketch": sketch,
 }
 
 
@@ -136,9 +169,16 @@ def as_stages(
     participation: Participation | None = None,
     privacy: Privacy | None = None,
     init: str | Initialisation | None = None,
+    personal: Way | None = None,
 ) -> Stages:
     """What is to be played: stages as they are given, or a lone algorithm with its initialisation."""
-    how = {"training": training, "topology": topology, "participation": participation, "privacy": privacy}
+    how = {
+        "training": training,
+        "topology": topology,
+        "participation": participation,
+        "privacy": privacy,
+        "personal": personal,
+    }
     if isinstance(algorithm, str | type):
         says = f"is {algorithm!r}; allowed is an algorithm with its settings, such as coterie.FedAvg(), or stages"
         raise SettingError("algorithm", says)

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn.functional import normalize, one_hot
 
 from coterie.algorithms.hard_clusters import ClusteredByRow
+from coterie.clustering.distances import same_distances
 from coterie.engine.rows import Part
 from coterie.prng import mix
 from coterie.protocol.cohort import Cohort
@@ -115,7 +116,7 @@ class WeCFL(ClusteredByRow):
             start = None  # too few rows differ
 
         def labels() -> Tensor:
-            rows, weights = (t[order].double().cpu() for t in (g, weight))
+            rows, weights = same_distances(g[order].double()).cpu(), weight[order].double().cpu()
             how: dict[str, Any] = {"n_init": 10}
             if start is not None:
                 share = one_hot(start[order].cpu(), self.n_clusters) * weights[:, None]

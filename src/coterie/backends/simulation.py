@@ -90,6 +90,8 @@ class Simulation:
             tf32=tf32,
         )
         self.cohort = cohort_of(self.model, data, seed)
+        self.more_rounds = 0  # that other methods are to play with the same steps
+        self._compiler: Compiler | None = None
 
     def coordinator(self, stages: Stages) -> Coordinator:
         """At the beginning of the first stage."""
@@ -119,12 +121,24 @@ class Simulation:
     def clients(self, stages: Stages) -> Clients:
         """Of one process, or of several that share the work."""
         each = -(-len(self.data) // self.group.size)  # clients that a process has
-        points = self.cohort.points
-        compiler = Compiler(self.model, self.compile, points.x, each, int(points.sizes.max()))
-        cohort = replace(self.cohort, compiler=compiler, client_state=ClientState(len(self.cohort)))
+        cohort = replace(
+            self.cohort, compiler=self._compiled(each), client_state=ClientState(len(self.cohort))
+        )
         if self.group.size == 1:
             return Together(Client(cohort, stages), self.group)
         return Sharded(cohort, stages, self.group)
+
+    def _compiled(self, each: int) -> Compiler:
+        """On a GPU methods share their compiled steps.
+
+        Not on a CPU: there a run has the same bits whatever was run before it, and compiled steps round otherwise.
+        """
+        shared = self.model.device.type == "cuda"
+        if self._compiler is None or not shared:
+            points = self.cohort.points
+            self._compiler = Compiler(self.model, self.compile, points.x, each, int(points.sizes.max()))
+        self._compiler.more_rounds = self.more_rounds if shared else 0
+        return self._compiler
 
 
 def warn_of_many_clusters(stages: Stages, clients: int) -> None:

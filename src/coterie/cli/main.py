@@ -21,6 +21,7 @@ from coterie.cli.cluster import cluster
 from coterie.cli.clusters import choose_clusters
 from coterie.cli.console import open_console, say, show_table
 from coterie.cli.onboard import onboard
+from coterie.cli.reproduce import reproduce
 from coterie.cli.run import resume, run
 from coterie.cli.show import show
 from coterie.errors import CoterieError, Interrupted, Lost
@@ -197,3 +198,4 @@ app.command()(cluster)
 app.command()(onboard)
 app.add_typer(data.app, name="data")
 app.command()(bench)
+app.command()(reproduce)

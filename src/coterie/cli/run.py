@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from coterie import toml
+from coterie.backends.torchrun import launched
 from coterie.cli.console import open_console, say, show_table
 from coterie.cli.data import DataFolder
+from coterie.cli.study import go_on, run_study
 from coterie.errors import CoterieError, Interrupted, Lost
 
 if TYPE_CHECKING:
@@ -36,6 +38,17 @@ def run(
         list[str] | None, typer.Option("--set", help="A change, such as algorithm.pull=0.5; may be repeated.")
     ] = None,
     seed: Annotated[int | None, typer.Option(help="In place of the file's seed.")] = None,
+    seeds: Annotated[
+        str | None, typer.Option(help="Every method with each seed, such as 0-4 or 0,2,5.")
+    ] = None,
+    jobs: Annotated[int, typer.Option(help="Runs at a time, each in a process of its own.")] = 0,
+    sweep: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Values of a setting, such as algorithm.pull=0.01,0.1,1, chosen on points held out of training; "
+            "may be repeated."
+        ),
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="The run's folder; runs/NAME-SEED if not given.")] = None,
     again: Annotated[bool, typer.Option("--again", help="Start over in a folder that holds a run.")] = False,
     wide: Wide = False,
@@ -44,12 +57,19 @@ def run(
     """Run an experiment."""
     from coterie.backends.processes import here
     from coterie.data.sources.catalogue import use
-    from coterie.experiment.experiment import load
+    from coterie.experiment.experiment import parse, read
+    from coterie.experiment.study import Sweep
     from coterie.experiment.trust import remember
     from coterie.runs.lock import locked
 
     use(data_dir)
-    asked = here().agree(lambda: load(experiment, set_ or (), seed))
+    file = here().agree(lambda: read(experiment, set_ or (), seed, _seeds(seeds, seed)))
+    asked = here().agree(lambda: parse(*file))
+    if asked.seeds or jobs or sweep:
+        here().agree(_refuse_together)
+        tried = Sweep.of(sweep) if sweep else None
+        name = asked.name if asked.seeds else f"{asked.name}-{asked.seed}"
+        return run_study(file, tried, out or Path("runs") / name, jobs or 1, again, wide)
     folder = out or Path("runs") / f"{asked.name}-{asked.seed}"
     prepared, text = here().agree(lambda: (asked.prepare(), asked.resolved()))
     here().once(lambda: remember(asked))
@@ -61,6 +81,7 @@ def run(
 
 def resume(
     folder: Annotated[Path, typer.Argument(help="The folder of a run that was stopped.")],
+    jobs: Annotated[int, typer.Option(help="Runs at a time, each in a process of its own.")] = 0,
     wide: Wide = False,
     data_dir: DataFolder = None,
     trust: Trust = False,
@@ -69,10 +90,14 @@ def resume(
     from coterie.backends.processes import here
     from coterie.data.sources.catalogue import use
     from coterie.experiment.experiment import load
+    from coterie.experiment.study import is_study
     from coterie.experiment.trust import check as check_trust
     from coterie.runs.lock import locked
 
     use(data_dir)
+    if jobs or is_study(folder):
+        here().agree(_refuse_together)
+        return go_on(folder, jobs or 1, wide)
     if not (folder / "experiment.toml").is_file():
         raise CoterieError(
             f"{folder} holds no experiment.toml; allowed is the folder of a run that was begun"
@@ -84,6 +109,21 @@ def resume(
     with ExitStack() as held:
         here().once(lambda: held.enter_context(locked(folder)))
         return _play(prepared, folder, wide)
+
+
+def _seeds(text: str | None, seed: int | None) -> tuple[int, ...]:
+    from coterie.experiment.study import parse_seeds
+
+    if text is not None and seed is not None:
+        raise CoterieError(f"--seeds is {text!r} and --seed {seed}; allowed is one of the two")
+    return () if text is None else parse_seeds(text)
+
+
+def _refuse_together() -> None:
+    if launched():
+        raise CoterieError(
+            "under torchrun one run is played at a time; allowed are --seeds, --jobs and --sweep without"
+        )
 
 
 def refuse_from_python(folder: Path, instead: str) -> None:

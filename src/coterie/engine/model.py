@@ -104,7 +104,8 @@ class FunctionalModel:
     def memory_budget(self) -> int:
         """Bytes that one chunk of clients may take."""
         if self.device.type == "cuda":  # of all there is, not of what is free now: the chunks shall not vary
-            return int(torch.cuda.get_device_properties(self.device).total_memory * 0.3)
+            total = torch.cuda.get_device_properties(self.device).total_memory
+            return int(total * torch.cuda.get_per_process_memory_fraction() * 0.3)
         return 64 * 2**20  # small enough to stay near the processor
 
     # one row

@@ -85,12 +85,7 @@ def score_outputs(
     meaning: Outputs,
 ) -> Scores:
     """Scores of models whose outputs (point, ...) are mixed by the client's weights (client, part)."""
-    owner = points.owner
-    if len(outputs) == 1:
-        output = outputs[0]
-    else:
-        weights = weights / weights.sum(1, keepdim=True)
-        output = meaning.mixed(outputs, weights[owner].to(outputs[0].dtype))
+    owner, output = points.owner, _one_output(outputs, weights, points, meaning)
     clients = len(points.offset) - 1
     each = loss(output, points.y)
     losses = _mean_by(owner, torch.where(each.isnan(), torch.inf, each), clients)
@@ -102,6 +97,39 @@ def score_outputs(
     accuracy = _mean_by(owner, each.reshape(len(each), -1).mean(1), clients)
     classes = 2 if kind == "binary" else output.shape[-1]
     return Scores(losses, accuracy, _macro_f1(owner, guess, truth, clients, classes))
+
+
+def squared_errors(
+    outputs: Sequence[Tensor],
+    weights: Tensor,
+    points: Points,
+    loss: Callable[[Tensor, Tensor], Tensor],
+    meaning: Outputs,
+) -> Tensor:
+    """(client,) the mean squared error of predicted probabilities, which is Brier's score; of numbers, the loss.
+
+    A proper score, as the cross-entropy is, but bounded: a few points that were predicted wrongly with great confidence
+    do not decide.
+    """
+    output = _one_output(outputs, weights, points, meaning)
+    kind = meaning.kind(output)
+    if kind == "numbers":
+        each = loss(output, points.y)
+    elif kind == "binary":
+        each = 2 * (torch.sigmoid(output.reshape(len(output))) - points.y).square()
+    else:
+        truth = functional.one_hot(points.y, output.shape[-1])
+        each = (torch.softmax(output, -1) - truth).square().sum(-1).reshape(len(output), -1).mean(1)
+    clients = len(points.offset) - 1
+    return _mean_by(points.owner, torch.where(each.isnan(), torch.inf, each), clients)
+
+
+def _one_output(outputs: Sequence[Tensor], weights: Tensor, points: Points, meaning: Outputs) -> Tensor:
+    """Mixed by the client's weights (client, part)."""
+    if len(outputs) == 1:
+        return outputs[0]
+    weights = weights / weights.sum(1, keepdim=True)
+    return meaning.mixed(outputs, weights[points.owner].to(outputs[0].dtype))
 
 
 def _mean_by(owner: Tensor, values: Tensor, clients: int) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
@@ -49,7 +49,8 @@ from coterie.experiment.schema import (
 from coterie.files import make_folder, write_whole
 from coterie.model_selection.choice import Choice, Choosing
 from coterie.model_selection.search import Watch as WatchChoosing
-from coterie.model_selection.search import choose_clusters
+from coterie.model_selection.search import choose_clusters, hold_out
+from coterie.protocol.stages import Progress
 from coterie.runs.play import play
 from coterie.runs.recorder import Every, Watch
 from coterie.runs.result import Run
@@ -67,6 +68,10 @@ Seed = Annotated[int, Field(ge=0, lt=2**63)]
 class _File(MethodTable):
     name: str | None = None
     seed: Seed = 0
+    seeds: tuple[Seed, ...] = ()  # in place of one: every method is run with each
+    held_out: Annotated[float, Field(ge=0, lt=1)] = (
+        0.0  # of training points, to evaluate on in place of test points
+    )
     evaluate_every: Count | Literal["auto"] = "auto"
     checkpoint_every: Annotated[int, Field(ge=1)] = 10
     dtype: Literal["float32", "float64"] = "float32"
@@ -100,6 +105,8 @@ class Experiment:
     methods: tuple[Method, ...]
     several: bool  # was it written as a list of methods?
     choosing: Choosing = field(default_factory=Choosing)  # how, where a number of clusters is "auto"
+    seeds: tuple[int, ...] = ()  # if it is to be run with several
+    held_out: float = 0.0
 
     @property
     def auto(self) -> bool:
@@ -108,6 +115,10 @@ class Experiment:
 
     def only(self, method: Method) -> Experiment:
         return replace(self, methods=(method,), several=False)
+
+    def with_seed(self, seed: int) -> Experiment:
+        """One of the runs with several seeds."""
+        return replace(self, seed=seed, seeds=())
 
     def folder_of(self, method: Method, folder: Path) -> Path:
         """A single method is kept in the run's folder itself, each of several in a folder below it."""
@@ -127,6 +138,11 @@ class Experiment:
             "tf32",
         )
         table = spell({key: getattr(self, key) for key in plain}, parameters(_File))
+        if self.seeds:
+            table["seeds"] = list(self.seeds)
+            del table["seed"]
+        if self.held_out:
+            table["held_out"] = self.held_out
         table["data"] = spell(self.data, {"source": Setting(str), **_source_settings(self.data["source"])})
         table["model"] = spell(self.model, dict.fromkeys(self.model, Setting(Any, None)))
         if self.auto:
@@ -139,7 +155,8 @@ class Experiment:
         settings["seed"] = self.seed if settings["seed"] is None else settings["seed"]
         source = self.data["source"]
         with saying(Section("data", settings)):
-            return SOURCES[source](**settings) if source in SOURCES else data.named(source, **settings)
+            made = SOURCES[source](**settings) if source in SOURCES else data.named(source, **settings)
+        return hold_out(made, self.held_out, self.seed) if self.held_out else made
 
     def factory(self, federation: Federation) -> Build:
         """What makes a fresh model, sized for the data."""
@@ -199,6 +216,8 @@ class Prepared:
         """Run one method in its folder."""
         if method.auto:
             raise CoterieError(f"{method.label}: how many clusters is 'auto'; choose a number first")
+        others = [one for one in self.experiment.methods if one.label != method.label]
+        self.simulation.more_rounds = sum(Progress(one.stages).planned for one in others)
         with _threads(self.experiment.threads):
             return play(
                 self.simulation.coordinator(method.stages),
@@ -263,15 +282,28 @@ def _threads(number: int | None) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def load(path: Path | str, overrides: Iterable[str] = (), seed: int | None = None) -> Experiment:
+def load(
+    path: Path | str, overrides: Iterable[str] = (), seed: int | None = None, seeds: Sequence[int] = ()
+) -> Experiment:
     """The experiment in a file, with changes such as "algorithm.pull=0.5"."""
+    return parse(*read(path, overrides, seed, seeds))
+
+
+def read(
+    path: Path | str, overrides: Iterable[str] = (), seed: int | None = None, seeds: Sequence[int] = ()
+) -> tuple[Table, str, Path]:
+    """The file as a table, the name that it gives an experiment, and the folder that it lies in."""
     path = Path(path)
     table = toml.load(path)
     toml.change(table, overrides)
     if seed is not None:
         table["seed"] = seed
+        table.pop("seeds", None)
+    if seeds:
+        table["seeds"] = list(seeds)
+        table.pop("seed", None)
     plain = re.sub(r"[^A-Za-z0-9._+-]+", "-", path.stem).strip(".-") or "experiment"
-    return parse(table, plain[:80], path.parent)
+    return table, plain[:80], path.parent
 
 
 def parse(table: Table, name: str = "experiment", folder: Path | str = ".") -> Experiment:
@@ -279,6 +311,9 @@ def parse(table: Table, name: str = "experiment", folder: Path | str = ".") -> E
     refuse_other_names(table)
     file = _File(**check(Section("", table), parameters(_File)).values)
     check_one_way(file)
+    if file.seeds:
+        require("seed" not in table, "seeds", list(file.seeds), "none beside seed: one of the two")
+        require(len(set(file.seeds)) == len(file.seeds), "seeds", list(file.seeds), "each seed once")
     folder = Path(folder).absolute()
     outer: Layers = [("", file)]
     if file.method:
@@ -305,6 +340,8 @@ def parse(table: Table, name: str = "experiment", folder: Path | str = ".") -> E
         methods=methods,
         several=bool(file.method),
         choosing=_choosing(Section("choosing", file.choosing)),
+        seeds=file.seeds,
+        held_out=file.held_out,
     )
 
 

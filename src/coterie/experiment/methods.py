@@ -18,8 +18,17 @@ from coterie.experiment.schema import Section, Setting, Table, check, choose, pa
 from coterie.files import is_folder_name
 from coterie.protocol import privacy_accountant
 from coterie.protocol.participation import Participation
+from coterie.protocol.personalise import Way
 from coterie.protocol.privacy import Privacy
-from coterie.protocol.stages import Stage, Stages, check_clustered, is_clustered, with_clusters
+from coterie.protocol.stages import (
+    Stage,
+    Stages,
+    check_clustered,
+    check_personal,
+    has_clusters,
+    is_clustered,
+    with_clusters,
+)
 from coterie.protocol.topology import Graph, Kind, Server, Topology
 from coterie.validation import NONE
 
@@ -42,6 +51,7 @@ class PartTable:
     until: Literal["rounds", "separated"] | None = None
     n_init: Annotated[int, Field(ge=1)] | None = None
     clusters: Clusters | None = None
+    personal: Way | None = None  # of methods with clusters: how clients make their models in the end
     algorithm: Table = field(default_factory=dict)
     training: Table = field(default_factory=dict)
     topology: Table = field(default_factory=dict)
@@ -200,6 +210,9 @@ def _stage(layers: Layers, folder: Path, first: bool) -> tuple[Stage, Origin]:
         training.values.setdefault("epochs", "none")
     algorithm, kind = _algorithm(_clustered(layers))
     graph, origin = _topology(topology, folder)
+    # what is said further out is for the methods that have clusters
+    around = layers if has_clusters(type(kind)) else layers[-1:]
+    personal: list[Way] = [part.personal for _, part in around if part.personal is not None]
     stage = Stage(
         algorithm=kind,
         rounds=rounds[-1] if rounds else ROUNDS,
@@ -209,7 +222,10 @@ def _stage(layers: Layers, folder: Path, first: bool) -> tuple[Stage, Origin]:
         until=until[-1] if until else "rounds",
         n_init=n_init[-1] if n_init else 1,
         privacy=_privacy(privacy),
+        personal=personal[-1] if personal else "own",
     )
+    with saying(Section(layers[-1][0][:-1])):
+        check_personal(stage)
     return stage, Origin(algorithm, origin, participation, privacy)
 
 
@@ -307,6 +323,7 @@ def _spelled_stage(stage: Stage, auto: bool) -> Table:
         "topology": topology,
         "participation": _spelled(stage.participation),
         **({} if stage.privacy is None else {"privacy": _spelled(stage.privacy)}),
+        **({} if stage.personal == "own" else {"personal": stage.personal}),
     }
 
 

@@ -33,7 +33,7 @@ from coterie.protocol.algorithm import Algorithm
 from coterie.protocol.coordinator import Coordinator, check
 from coterie.protocol.message import Messages
 from coterie.protocol.participation import Participation
-from coterie.protocol.stages import Stage, check_clustered, with_clusters
+from coterie.protocol.stages import Stage, Stages, check_clustered, with_clusters
 from coterie.protocol.topology import Topology
 from coterie.runs.play import described
 from coterie.runs.result import Record
@@ -89,7 +89,8 @@ def choose_clusters(
         return Simulation(build, split, seed=own, loss=loss, device=where, dtype=dtype)
 
     def begin(clusters: int, attempt: int) -> Coordinator:
-        staged = with_clusters(stages, clusters)
+        # their models are not wanted here, so clients need not choose any
+        staged = Stages(replace(stage, personal="own") for stage in with_clusters(stages, clusters))
         check(staged, len(split))
         return simulation(attempt).coordinator(staged)
 

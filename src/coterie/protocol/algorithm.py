@@ -27,9 +27,10 @@ from torch import Tensor
 from coterie.errors import CoterieError, require
 from coterie.protocol.cohort import Cohort
 from coterie.protocol.fields import MODEL, ROWS, SIZE, Declared, Role
-from coterie.protocol.message import Fields, Messages
+from coterie.protocol.message import Fields, Messages, RoundContext
 from coterie.protocol.personal import Personal
 from coterie.protocol.received import Received
+from coterie.protocol.spread import Spread
 from coterie.protocol.state import State
 from coterie.protocol.topology import Topology
 from coterie.validation import Checked
@@ -42,6 +43,7 @@ class Algorithm(Checked):
     bibtex: ClassVar[str]
     reports: ClassVar[Declared] = {}  # the fields of a report
     sends: ClassVar[Declared] = {"row": MODEL, "size": SIZE}  # the fields of what is sent after training
+    passes: ClassVar[Declared] = {}  # the fields of what a peer passes on along a tree; see `spread`
     needs_server: ClassVar[bool] = False
     first_only: ClassVar[bool] = False  # begins at one common model, whatever centers it is handed
     last_only: ClassVar[bool] = False  # finds how many centers it leaves, which no next stage could plan for
@@ -53,6 +55,7 @@ class Algorithm(Checked):
         False  # do its models vote for every client, in place of being centers of clusters?
     )
     soft: ClassVar[bool] = False  # does each point have a cluster, or the client as a whole?
+    not_private: ClassVar[str] = ""  # what privacy cannot cover of what it sends
     exempt: ClassVar[dict[str, str]] = {}  # contract tests that cannot apply, with the reason
 
     @classmethod
@@ -86,6 +89,18 @@ class Algorithm(Checked):
         return state, state.offer(centers=state.centers)
 
     def combine(self, state: State, received: Received) -> State:
+        raise NotImplementedError
+
+    def spread(self, context: RoundContext) -> Spread:
+        """How far messages go over a graph in this round: to neighbours, or by a flood or a tree to all."""
+        return "neighbours"
+
+    def passed(self, state: State) -> Messages:
+        """What peers pass on along a tree, hop by hop, after each has combined what it sent itself."""
+        raise NotImplementedError
+
+    def join(self, state: State, received: Received) -> State:
+        """What peers make of what neighbours passed on: what was added up below them, or for all above them."""
         raise NotImplementedError
 
     def needed(self, received: Received) -> Tensor:
@@ -155,4 +170,9 @@ class Algorithm(Checked):
 
     def onboard(self, cohort: Cohort, offer: Messages) -> tuple[Tensor, Personal]:
         """Importance and model of clients that come after the end; they are offered the centers and no more."""
+        offer = self.placed(cohort, offer)
         return self.importance(cohort, offer), self.finish(cohort, offer)
+
+    def placed(self, cohort: Cohort, offer: Messages) -> Messages:
+        """What such clients go by, when they have found out where they belong."""
+        return offer

@@ -7,14 +7,17 @@ from functools import partial
 
 from torch import Tensor
 
+from coterie.data.federation import Points
 from coterie.protocol import blocks
 from coterie.protocol.client_state import ClientState
 from coterie.protocol.clients import Question
 from coterie.protocol.cohort import Cohort
 from coterie.protocol.message import Fields, Messages, RoundContext
+from coterie.protocol.personalise import held_out
 from coterie.protocol.questions import answer
 from coterie.protocol.stages import Stages
 
+ALL_POINTS = ("choose", "finish", "size")  # questions about all of a client's points
 AT_HOME = {"finish": ("rows",)}  # fields of an answer that need not lie on the device that computes
 
 
@@ -24,6 +27,7 @@ class Client:
     def __init__(self, cohort: Cohort, stages: Stages):
         self.cohort, self.stages = cohort, stages
         self.best: ClientState | None = None  # what was kept at the end of the best attempt so far
+        self._known: Points | None = None
         self.begun: tuple[int, int] | None = None  # the stage, and the rounds before this attempt of it
 
     def answer(self, question: Question, offer: Messages, context: RoundContext) -> Fields:
@@ -37,11 +41,19 @@ class Client:
             best = ClientState(len(cohort)) if self.best is None else self.best
             self.cohort, self.best = replace(cohort, client_state=best), None
         elif question != "begin" and len(offer):
+            if question not in ALL_POINTS and self.stages.hold_out(context):
+                cohort = replace(cohort, points=self._known_points(context))
             asked = cohort.take(offer.clients).when(context)
             return blocks.answered(
                 partial(answer, question, self.stages), asked, offer, AT_HOME.get(question, ())
             )
         return {}
+
+    def _known_points(self, context: RoundContext) -> Points:
+        """Without those that clients hold out."""
+        if self._known is None:
+            self._known = self.cohort.points.only(~held_out(self.cohort.when(context)))
+        return self._known
 
     def _begin(self, context: RoundContext) -> None:
         """A stage or an attempt: train as it says, and forget what was kept."""

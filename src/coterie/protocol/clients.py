@@ -17,6 +17,8 @@ Question = Literal[
     "enrol",
     "loss",
     "separation",
+    "choose",  # to score the ways to a personal model; see protocol/personalise.py
+    "common",  # to train the model that all have in common; see protocol/common_model.py
     # for the record of a run; a backend may refuse these
     "size",
     "training_loss",
@@ -35,6 +37,9 @@ Question = Literal[
     # of peers, who aggregate themselves: what neighbours sent, and what a peer knows
     "combine",
     "state",
+    # and, where a round has several hops: what a peer passes on, and what it makes of what neighbours passed on
+    "pass",
+    "join",
     # of clients elsewhere, who keep their state on a disk of their own
     "save",
     "load",
@@ -60,7 +65,7 @@ class Clients(Protocol):
         """The answers of those who answered; raises `Refused`."""
 
     def deliver(self, sent: Messages, edges: Tensor, context: RoundContext) -> None:
-        """Peers combine: edges (2, edge) say which aggregator receives the message of which sender."""
+        """Peers combine what was sent: edges (2, edge) say which aggregator receives the message of which sender."""
 
     def save(self, context: RoundContext) -> dict[str, Tensor]:
         """What clients keep between rounds; nothing, where they save it themselves."""

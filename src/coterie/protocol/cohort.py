@@ -20,7 +20,7 @@ from coterie.engine.batches import padded
 from coterie.engine.compile.policy import Compiler
 from coterie.engine.model import FunctionalModel
 from coterie.engine.problems import Problems
-from coterie.engine.scores import Outputs, Scores, score_outputs
+from coterie.engine.scores import Outputs, Scores, score_outputs, squared_errors
 from coterie.engine.solver import chunk_size, solve
 from coterie.engine.training import Training
 from coterie.prng import gumbel, mix
@@ -175,7 +175,7 @@ class Cohort:
             )
         now = training.rate_at(self.context.round, self.context.rounds)
         rounds = (
-            self.context.rounds if purpose == "train" else 1
+            self.context.rounds if purpose in ("train", "common") else 1
         )  # how often such problems are still to be solved
         solution = solve(self.model, training, now, self.points, problems, self.compiler, rounds)
         loss = solution.loss.view(len(self), per_client).nanmean(1)  # of those that took a step
@@ -264,6 +264,12 @@ class Cohort:
         cohort = self if points is None else replace(self, points=points)
         parts = [cohort.outputs(personal.rows[:, k]) for k in range(personal.rows.shape[1])]
         return score_outputs(parts, personal.weights, cohort.points, self.model.loss, self.meaning)
+
+    def squared_errors(self, personal: Personal, points: Points) -> Tensor:
+        """(client,) of each client's model on given points: of probabilities; of numbers, the loss."""
+        cohort = replace(self, points=points)
+        parts = [cohort.outputs(personal.rows[:, k]) for k in range(personal.rows.shape[1])]
+        return squared_errors(parts, personal.weights, points, self.model.loss, self.meaning)
 
     @property
     def meaning(self) -> Outputs:

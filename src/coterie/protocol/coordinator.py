@@ -14,7 +14,7 @@ from coterie.engine import storage
 from coterie.engine.model import FunctionalModel
 from coterie.errors import CoterieError
 from coterie.prng import id_keys
-from coterie.protocol import privacy_accountant
+from coterie.protocol import common_model, personalise, privacy_accountant
 from coterie.protocol.clients import Clients, Question
 from coterie.protocol.message import Messages
 from coterie.protocol.result import Result, Snapshot
@@ -33,6 +33,7 @@ class Attempt:
 
     loss: float
     state: State
+    prior: Tensor | None = None
 
 
 class Coordinator:
@@ -48,6 +49,9 @@ class Coordinator:
         self.progress = Progress(stages)
         self.left_out = self.keys[:0]  # (client,) whose messages of the last round were not finite
         self.best: Attempt | None = None  # of the attempts of this stage that are over
+        # (1, 1, width) the model that all clients have in common, where one is trained beside the centers
+        self.common = first_centers(model, 1) if common_model.is_trained(stages) else None
+        self.prior: Tensor | None = None  # (1, way) what clients found of the ways to personal models
         self.state = self._enter(first_centers(model, stages[0].algorithm.clusters()))
 
     def __len__(self) -> int:
@@ -75,12 +79,29 @@ class Coordinator:
         self.progress.round += 1
         state = replace(self.state, context=self.progress.context(self.seed))
         self.state, sent, self.left_out = play_round(self.stage, state, self.clients, self.ids, self.traffic)
+        if self.common is not None and len(sent):
+            self.common = common_model.play_round(
+                self.common, self.state, self.clients, sent.clients, self.traffic
+            )
+        if self.stages[-1].personal == "auto":
+            self._choose_if_due()
         if self.stage.until == "separated":
             self._end_if_separated(sent.clients)
         if self.progress.over and self.stage.n_init > 1:
             self._compare_attempts()
             return Messages(sent.clients, {})  # what was sent need not be of the attempt that goes on
         return sent
+
+    def _choose_if_due(self) -> None:
+        progress = self.progress
+        if progress.stage + 1 == len(self.stages) and progress.round == personalise.chosen_after(
+            self.stage.rounds
+        ):
+            self.count_final_offer()
+            tried = self.ask_everyone("choose")
+            self.prior = personalise.prior(tried)
+            if self.stage.topology.is_server:
+                self.traffic.to_server(tried)
 
     def _end_if_separated(self, who: Tensor) -> None:
         found = measure_separation(self.state, self.clients, who, self.traffic)
@@ -124,11 +145,11 @@ class Coordinator:
         loss = self.clients.group.once(lambda: _mean_loss(found))
         everybody = self.state.for_everyone().offer()
         if self.best is None or loss < self.best.loss:
-            self.best = Attempt(loss, self.state)
+            self.best = Attempt(loss, self.state, self.prior)
             self.clients.ask("keep", everybody, self.state.context)
         if self.progress.last_attempt:
             self.state = replace(self.best.state, context=self.state.context)
-            self.best = None
+            self.prior, self.best = self.best.prior, None
             self.clients.ask("restore", everybody, self.state.context)
 
     def go_back(self, centers: Tensor) -> None:
@@ -145,8 +166,23 @@ class Coordinator:
     def ask_everyone(self, question: Question) -> Messages:
         """With the final offer, which peers make themselves."""
         state = self.state.for_everyone()
-        offer = state.offer() if self.among_peers else self.stage.algorithm.final_offer(state)
+        if self.among_peers:
+            more = {} if self.prior is None else {"prior": self.prior}
+            return self.clients.ask(question, state.offer(**more), state.context)
+        offer = (
+            self.last_offer() if question in ("choose", "finish") else self.stage.algorithm.final_offer(state)
+        )
         return self.clients.ask(question, offer, state.context)
+
+    def last_offer(self) -> Messages:
+        """The final offer; who makes a model in another way than the algorithm's needs all centers for it."""
+        state = self.state.for_everyone()
+        offer = self.stage.algorithm.final_offer(state)
+        if self.stage.personal == "own":
+            return offer
+        more = {"common": None if self.common is None else self.common[:, 0], "prior": self.prior}
+        every = state.offer(centers=state.centers, **{n: t for n, t in more.items() if t is not None})
+        return Messages(offer.clients, {**offer.fields, **every.fields})
 
     def evaluate(self) -> Snapshot:
         """How things stand; the clients' models stay with them."""
@@ -154,21 +190,28 @@ class Coordinator:
 
     def finish(self) -> Result:
         """The clients' models after the algorithm's final phase."""
-        return Result.of(storage.mean(self.state.centers), self.ask_everyone("finish"), len(self))
+        result = Result.of(storage.mean(self.state.centers), self.ask_everyone("finish"), len(self))
+        common = None if self.common is None else self.common[0, 0]
+        return replace(result, common=common, prior=None if self.prior is None else self.prior[0])
 
     def count_final_offer(self) -> None:
         """Count what a server sends when clients are to make their last models."""
         if self.stage.topology.is_server:
-            self.traffic.to_clients(self.stage.algorithm.final_offer(self.state.for_everyone()))
+            self.traffic.to_clients(self.last_offer())
 
     # saving
 
     def save(self) -> tuple[dict[str, Tensor], dict[str, int]]:
         """All that the rounds to come depend on."""
         tensors = {"clients": self.keys, **_packed(self.state), **self.clients.save(self.state.context)}
+        if self.common is not None:
+            tensors["common"] = self.common
+        if self.prior is not None:
+            tensors["prior"] = self.prior
         if self.best is not None:
             tensors.update({f"best.{name}": t for name, t in _packed(self.best.state).items()})
             tensors["best.loss"] = torch.tensor(self.best.loss, dtype=torch.float64)
+            tensors.update({} if self.best.prior is None else {"best.prior": self.best.prior})
         return tensors, {**self.progress.numbers(), **self.traffic.named()}
 
     def load(self, tensors: dict[str, Tensor], numbers: dict[str, int]) -> None:
@@ -180,7 +223,11 @@ class Coordinator:
         self.progress.set(numbers)
         if "best.centers" in tensors:
             best = {n.removeprefix("best."): t for n, t in tensors.items() if n.startswith("best.")}
-            self.best = Attempt(float(best["loss"]), self._unpacked(best, order))
+            self.best = Attempt(float(best["loss"]), self._unpacked(best, order), best.get("prior"))
+        if self.common is not None:
+            self.common = tensors["common"].to(self.model.device)
+        if "prior" in tensors:
+            self.prior = tensors["prior"].to(self.model.device)
         self.state = self._unpacked(tensors, order)
         self._begin_at_clients(self.state, **self.state.fields)
         self.clients.load(tensors, order, self.state.context)

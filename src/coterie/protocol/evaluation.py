@@ -7,6 +7,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from coterie.protocol import personalise
 from coterie.protocol.algorithm import Algorithm
 from coterie.protocol.cohort import Cohort
 from coterie.protocol.message import Fields, Messages
@@ -19,10 +20,10 @@ def evaluate(algorithm: Algorithm, cohort: Cohort, offer: Messages) -> Fields:
     return _scored(cohort, offer, importance, algorithm.personal(cohort, offer))
 
 
-def finish(algorithm: Algorithm, cohort: Cohort, offer: Messages) -> Fields:
+def finish(algorithm: Algorithm, cohort: Cohort, offer: Messages, way: personalise.Way = "own") -> Fields:
     """The same of the model that I take away, after the algorithm's final phase; and that model."""
     importance = algorithm.importance(cohort, offer)
-    personal = algorithm.finish(cohort, offer)
+    personal = personalise.finish(way, algorithm, cohort, offer)
     scored = _scored(cohort, offer, importance, personal)
     return {**scored, "rows": personal.rows, "weights": personal.weights}
 

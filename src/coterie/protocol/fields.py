@@ -11,7 +11,7 @@ from torch import Tensor
 
 from coterie.protocol.message import Fields
 
-Role = Literal["model", "update", "choice", "importance", "mass", "size", "number"]
+Role = Literal["model", "update", "choice", "importance", "mass", "size", "number", "sketch", "key"]
 
 LARGEST = 10**9  # points that a client can have, or claim to have
 
@@ -40,6 +40,8 @@ IMPORTANCE = Field("importance", ("cluster",))  # how much of each cluster the c
 MASS = Field("mass", ("cluster",))  # importance times size
 SIZE = Field("size")  # how many training points
 NUMBER = Field("number")  # a loss, say
+SKETCH = Field("sketch", None)  # a row or few sums of its columns, in half precision
+KEY = Field("key")  # whose it is, or which: 64 bits
 
 ROWS = ("model", "update")  # roles that are as wide as a model
 
@@ -68,8 +70,8 @@ def _wrong(value: Tensor, field: Field, sizes: Mapping[str, int], dtype: torch.d
         shape = tuple(sizes[axis] for axis in field.shape)
         if tuple(value.shape) != shape:
             return f"has the shape {tuple(value.shape)} where {shape} is needed"
-    whole = field.role in ("choice", "size")
-    wanted = torch.int64 if whole else dtype
+    whole = field.role in ("choice", "size", "key")
+    wanted = torch.int64 if whole else torch.float16 if field.role == "sketch" else dtype
     score = field.role == "number" and value.dtype in (torch.float32, torch.float64)  # some are more exact
     if value.dtype != wanted and not score:
         return f"is of type {_name(value.dtype)} where {_name(wanted)} is needed"

@@ -16,7 +16,7 @@ from coterie.protocol.received import Received
 from coterie.protocol.round import begin
 from coterie.protocol.state import State
 
-OWN_OFFER = ("evaluate", "finish", "likelihood", "loss")  # questions about models, which a peer offers itself
+OWN_OFFER = ("choose", "evaluate", "finish", "likelihood", "loss")  # about models, which a peer offers itself
 
 
 class Peer(Client):
@@ -37,12 +37,14 @@ class Peer(Client):
         if question == "train":
             return self._train(context)
         algorithm, everyone = self.stages[context.stage].algorithm, self.state.for_everyone()
+        if question == "pass":
+            return algorithm.passed(everyone).fields
         if question == "separation":
             offer = everyone.offer(centers=self.state.centers)
         elif question == "judge":  # its own copies of the centers
             offer = Messages(offer.clients, {**offer.fields, "centers": self.state.centers})
         elif question in OWN_OFFER:
-            offer = algorithm.final_offer(everyone)
+            offer = Messages(offer.clients, {**offer.fields, **algorithm.final_offer(everyone).fields})
         return super().answer(question, offer, context)
 
     def _aggregate_from(self, offer: Messages, context: RoundContext) -> None:
@@ -67,8 +69,9 @@ class Peer(Client):
         others: Sequence[Fields],
         context: RoundContext,
         weights: Tensor | None = None,
+        passed: bool = False,
     ) -> None:
-        """With what neighbours sent in this round, and what it sent itself, if that was fit to be sent.
+        """With what neighbours sent or `passed` on, and what it sent itself, if that was fit to be sent.
 
         `weights` are of its own message first, if there is one, then of the others; see `Graph.edge_weights`.
         """
@@ -83,4 +86,5 @@ class Peer(Client):
         edges = torch.stack([torch.zeros_like(number), number])
         received = Received(messages, 1, edges, False, None if weights is None else weights.to(device))
         state = replace(self.state, context=context)
-        self.state = self.stages[context.stage].algorithm.combine(state, received)
+        algorithm = self.stages[context.stage].algorithm
+        self.state = (algorithm.join if passed else algorithm.combine)(state, received)

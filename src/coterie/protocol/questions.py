@@ -5,10 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from coterie.errors import CoterieError
-from coterie.protocol import evaluation, fit, judgement, scale, selection, separation
+from coterie.protocol import (
+    common_model,
+    evaluation,
+    fit,
+    judgement,
+    personalise,
+    scale,
+    selection,
+    separation,
+)
 from coterie.protocol.clients import Question
 from coterie.protocol.cohort import Cohort
-from coterie.protocol.fields import SIZE, Declared, Field
+from coterie.protocol.fields import MODEL, SIZE, Declared, Field
 from coterie.protocol.message import Fields, Messages
 from coterie.protocol.stages import Stage, Stages
 
@@ -20,11 +29,13 @@ _ANSWERS: dict[Question, Answer] = {
     "enrol": lambda stage, cohort, offer: selection.introduce(stage.participation, cohort),
     "loss": lambda stage, cohort, offer: selection.losses(stage.algorithm, cohort, offer),
     "separation": lambda stage, cohort, offer: separation.measure(cohort, offer),
+    "choose": lambda stage, cohort, offer: personalise.try_all(stage.algorithm, cohort, offer),
+    "common": lambda stage, cohort, offer: common_model.train(cohort, offer),
     "size": lambda stage, cohort, offer: {"size": cohort.sizes},
     "training_loss": lambda stage, cohort, offer: evaluation.training_loss(cohort),
     "scale": lambda stage, cohort, offer: scale.measure(cohort),
     "evaluate": lambda stage, cohort, offer: evaluation.evaluate(stage.algorithm, cohort, offer),
-    "finish": lambda stage, cohort, offer: evaluation.finish(stage.algorithm, cohort, offer),
+    "finish": lambda stage, cohort, offer: evaluation.finish(stage.algorithm, cohort, offer, stage.personal),
     "fit": lambda stage, cohort, offer: fit.measure(stage.algorithm, cohort, offer, _withholds_sizes(stage)),
     "likelihood": lambda stage, cohort, offer: evaluation.likelihood(stage.algorithm, cohort, offer),
     "judge": lambda stage, cohort, offer: judgement.judge(cohort, offer),
@@ -61,6 +72,8 @@ _DECLARED: dict[Question, Declared] = {
     "enrol": {"size": SIZE, "means": _MAYBE},
     "loss": {"loss": _LOSS},
     "separation": dict.fromkeys(("loss", "margin", "moved", "grown"), _LOSS),
+    "choose": {"errors": Field("number", None)},
+    "common": {"row": MODEL, "size": SIZE},
     "size": {"size": SIZE},
     "training_loss": {"loss": _LOSS},
     "scale": dict.fromkeys(("input", "target", "guess"), _LOSS),
@@ -88,6 +101,7 @@ _DECLARED: dict[Question, Declared] = {
     "keep": {},
     "restore": {},
     "combine": {},
+    "join": {},
     "save": {},
     "load": {},
 }
@@ -97,4 +111,6 @@ def declared(question: Question, stage: Stage) -> Declared | None:
     """The fields of an answer; None: any."""
     if question == "report":
         return stage.algorithm.reports
+    if question == "pass":
+        return stage.algorithm.passes
     return stage.algorithm.sends if question == "train" else _DECLARED.get(question)

@@ -27,8 +27,8 @@ from coterie.protocol.message import ALONE, Fields, Messages, RoundContext
 from coterie.protocol.peer import Peer
 from coterie.protocol.personal import is_shared
 from coterie.protocol.questions import declared
+from coterie.protocol.round import hop_weights
 from coterie.protocol.stages import Stages
-from coterie.protocol.topology import Server
 
 log = logging.getLogger("coterie")
 
@@ -67,7 +67,10 @@ class RemoteClients(ABC):
     ):
         self.ids, self.stages, self.model, self.peers = tuple(ids), stages, model, peers
         self.run = run_name(stages, seed, model)
-        self._sent: dict[int, bytes] = {}  # over a graph: what each client sent when it was last trained
+        self._sent: dict[
+            int, bytes
+        ] = {}  # over a graph: what each client sent when it last trained or passed on
+        self._passed = False
 
     @abstractmethod
     def carry(self, parcels: Mapping[str, Parts]) -> Mapping[str, bytes]:
@@ -99,8 +102,8 @@ class RemoteClients(ABC):
                 _leave_out(header.client, why)
         good = self._completed(self._alike(good))
         asked = next(iter(headers.values()), None)
-        if asked is not None and asked.question == "train" and self._over_graph(asked.context):
-            self._sent = {i: replies[self.ids[i]] for i in good}
+        if asked is not None and asked.question in ("train", "pass") and self._over_graph(asked.context):
+            self._sent, self._passed = {i: replies[self.ids[i]] for i in good}, asked.question == "pass"
         clients = torch.tensor(list(good), dtype=torch.long, device=device)
         names = next(iter(good.values()), {})
         return Messages(
@@ -132,13 +135,11 @@ class RemoteClients(ABC):
         return self.peers and not self.stages[context.stage].topology.is_server
 
     def deliver(self, sent: Messages, edges: Tensor, context: RoundContext) -> None:
-        topology = self.stages[context.stage].topology
-        assert not isinstance(topology, Server)
-        weights = topology.edge_weights(edges, len(self.ids))
+        weights = hop_weights(self.stages[context.stage], edges, len(self.ids), context)
         spoke, headers = torch.isin(edges[1], sent.clients), {}
         parcels: dict[str, Parts] = {}
         for i in sorted(set(edges[0].tolist())):
-            headers[i] = Header(self.run, self.ids[i], "combine", context)
+            headers[i] = Header(self.run, self.ids[i], "join" if self._passed else "combine", context)
             mine = spoke & (edges[0] == i)
             fields = {} if weights is None else {"weights": weights[mine].cpu()}
             parcels[self.ids[i]] = [
@@ -199,18 +200,18 @@ class Responder:
             self._save(context)
         elif question == "load":
             self._load(context)
-        elif question == "combine":
-            self._combine(others, fields.get("weights"), context)
+        elif question in ("combine", "join"):
+            self._combine(others, fields.get("weights"), context, passed=question == "join")
         else:
             at, device = self.client.cohort.at, self.client.cohort.model.device
             offer = Messages(torch.zeros_like(at), {n: t.to(device)[None] for n, t in fields.items()})
             answered = self.client.answer(question, offer, context)  # type: ignore[arg-type]
             answer = {n: t[0].cpu() for n, t in answered.items()}
-            self._own = answer if question == "train" else self._own
+            self._own = answer if question in ("train", "pass") else self._own
             return answer
         return {}
 
-    def _combine(self, parts: Parts, weights: Tensor | None, context: RoundContext) -> None:
+    def _combine(self, parts: Parts, weights: Tensor | None, context: RoundContext, passed: bool) -> None:
         """What neighbours sent is checked as a server would; what I sent myself I need nobody to bring."""
         received: dict[str, Fields] = {}
         counts: dict[str, float] = {}
@@ -222,7 +223,7 @@ class Responder:
             sender = "?"
             try:
                 sender = opened(data)[0].client
-                expected = Header(self.run, sender, "train", context)
+                expected = Header(self.run, sender, "pass" if passed else "train", context)
                 fields = checked(data, expected, self.client.stages, self.client.cohort.model)
                 if sender in received:
                     raise BadMessage("it came twice")
@@ -239,7 +240,7 @@ class Responder:
             if weights is None
             else torch.tensor([*mine, *(counts[id] for id in received)], dtype=torch.float64)
         )
-        self.client.combine(own, list(received.values()), context, weighed)
+        self.client.combine(own, list(received.values()), context, weighed, passed)
 
     # its own disk: what it kept after each of the last two checkpoints of this run
 

@@ -38,6 +38,8 @@ class Result(Snapshot):
     fit: Fit | None = None  # how well the centers fit the clients, for those that come later
     margin: Tensor | None = None  # (client,) how much more loss the second best center has than the best
     sizes: Tensor | None = None  # (client,) how many points each trains on; nan: not known
+    common: Tensor | None = None  # (width,) the model that all clients have in common, beside the centers
+    prior: Tensor | None = None  # (way,) what clients found of the ways to personal models
 
     @staticmethod
     def of(centers: Tensor, evaluated: Messages, clients: int) -> Result:

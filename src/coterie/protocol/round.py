@@ -15,6 +15,7 @@ from coterie.engine import storage
 from coterie.engine.model import FunctionalModel
 from coterie.engine.rows import Rows
 from coterie.prng import gaussian, mix
+from coterie.protocol import spread
 from coterie.protocol.algorithm import Algorithm
 from coterie.protocol.clients import Clients
 from coterie.protocol.message import Messages, RoundContext
@@ -94,12 +95,16 @@ def _over_graph(stage: Stage, state: State, clients: Clients, ids: Sequence[str]
     done = _train(stage, state, clients, traffic)
     if not len(done.sent):
         return Played(done.state, done.sent, done.left_out)
-    edges, in_time = _edges(stage, state, done.present, ids), _in_time(stage, state)
-    weights = stage.topology.edge_weights(edges, state.n_clients)
-    received = Received.by_peers(done.sent, state.n_clients, edges, weights)
-    _count_between_peers(stage.algorithm, received, traffic)
-    combined = stage.algorithm.combine(done.state, received)
-    return Played(combined, done.sent.only(in_time), done.left_out)
+    n, in_time = state.n_clients, _in_time(stage, state)
+    first, *later = _hops(stage, state, done.sent, done.present, ids, traffic)
+    received = Received.by_peers(done.sent, n, first, hop_weights(stage, first, n, state.context))
+    state = stage.algorithm.combine(done.state, received)
+    for hop in later:
+        passed = stage.algorithm.passed(state.for_everyone()).only(_speakers(hop, n))
+        received = Received.by_peers(finite_only(passed)[0], n, hop)
+        _count_between_peers(received, traffic)
+        state = stage.algorithm.join(state, received)
+    return Played(state, done.sent.only(in_time), done.left_out)
 
 
 def _among_peers(
@@ -112,9 +117,13 @@ def _among_peers(
     sent, left_out = finite_only(clients.ask("train", everybody.offer().only(present), context))
     if not len(sent):
         return Played(state, sent, left_out)
-    edges = _edges(stage, state, present, ids)
-    _count_between_peers(stage.algorithm, Received.by_peers(sent, state.n_clients, edges), traffic)
-    clients.deliver(sent, edges, context)
+    first, *later = _hops(stage, state, sent, present, ids, traffic)
+    clients.deliver(sent, first, context)
+    for hop in later:
+        passed = clients.ask("pass", everybody.offer().only(_speakers(hop, state.n_clients)), context)
+        passed = finite_only(passed)[0]
+        _count_between_peers(Received.by_peers(passed, state.n_clients, hop), traffic)
+        clients.deliver(passed, hop, context)
     return Played(known_to_peers(everybody, clients), sent.only(_in_time(stage, state)), left_out)
 
 
@@ -152,10 +161,40 @@ def finite_only(sent: Messages) -> tuple[Messages, Tensor]:
     return sent.take(good.nonzero()[:, 0]), sent.clients[~good]
 
 
-def _count_between_peers(algorithm: Algorithm, received: Received, traffic: Traffic) -> None:
+def _hops(
+    stage: Stage, state: State, sent: Messages, present: Tensor, ids: Sequence[str], traffic: Traffic
+) -> list[Tensor]:
+    """Who receives from whom what was trained, and then what is passed on; the former is counted."""
+    edges, algorithm = _edges(stage, state, present, ids), stage.algorithm
+    how = algorithm.spread(state.context)
+    if how == "flood":
+        found = spread.reached(edges, sent, state.keys, state.context.seed)
+        spread.count_flood(edges, sent, found, traffic)
+        return [found]
+    if how == "tree":
+        return [edges[:, edges[0] == edges[1]], *spread.tree(edges, state.keys)]
+    _count_between_peers(Received.by_peers(sent, state.n_clients, edges), traffic, algorithm)
+    return [edges]
+
+
+def hop_weights(stage: Stage, edges: Tensor, n_clients: int, context: RoundContext) -> Tensor | None:
+    """(edge,) what a message counts at its aggregator; a graph has weights of its own for neighbours only."""
+    assert not isinstance(stage.topology, Server)
+    near = stage.algorithm.spread(context) == "neighbours"
+    return stage.topology.edge_weights(edges, n_clients) if near else None
+
+
+def _speakers(hop: Tensor, n_clients: int) -> Tensor:
+    """(client,) bool: who sends something in this hop."""
+    speaks = torch.zeros(n_clients, dtype=torch.bool, device=hop.device)
+    speaks[hop[1]] = True
+    return speaks
+
+
+def _count_between_peers(received: Received, traffic: Traffic, algorithm: Algorithm | None = None) -> None:
     aggregator, message = received.edges
     others = received.messages.clients[message] != aggregator
-    needed = algorithm.needed(received) & others if received.messages.fields else others
+    needed = algorithm.needed(received) & others if algorithm and received.messages.fields else others
 
     def per_message(edges: Tensor) -> Tensor:
         return torch.bincount(message[edges], minlength=len(received.messages))

@@ -7,10 +7,11 @@ from itertools import pairwise
 from typing import Literal
 
 from coterie.engine.training import Training
-from coterie.errors import CoterieError, require
+from coterie.errors import CoterieError, SettingError, require
 from coterie.protocol.algorithm import Algorithm
 from coterie.protocol.message import RoundContext
 from coterie.protocol.participation import Participation
+from coterie.protocol.personalise import Way, chosen_after
 from coterie.protocol.privacy import Privacy
 from coterie.protocol.topology import Server, Topology
 from coterie.validation import Checked
@@ -31,6 +32,8 @@ class Stage(Checked):
         1  # from so many random initialisations, of which the one with the least training loss is kept
     )
 
+    personal: Way = "own"  # how clients make their models in the end; see protocol/personalise.py
+
     def __post_init__(self) -> None:
         super().__post_init__()
         require(self.rounds >= 0, "rounds", self.rounds, "0 or more")
@@ -44,11 +47,24 @@ class Stage(Checked):
         """Whatever clients send beside what the algorithm has them send has no noise on it."""
         if self.privacy is None:
             return
+        if self.algorithm.not_private:
+            says = f"is given, but {self.algorithm.title()} has {self.algorithm.not_private}"
+            raise SettingError("privacy", f"{says}; allowed is none with it, or another algorithm or init")
         allowed = "with privacy, which covers what the algorithm has clients send and no more"
         require(self.until == "rounds", "until", self.until, f"'rounds' {allowed}")
         require(self.n_init == 1, "n_init", self.n_init, f"1 {allowed}")
+        require(self.personal != "auto", "personal", self.personal, f"another than 'auto' {allowed}")
         select = self.participation.select
         require(select == "uniform", "participation.select", select, f"'uniform' {allowed}")
+
+    def __repr__(self) -> str:
+        """Without `personal` where it is "own": noise and folders of runs that do not have it stay as they are."""
+        shown = [f.name for f in fields(self) if f.name != "personal" or self.personal != "own"]
+        return f"Stage({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
+
+    def has_final_phase(self) -> bool:
+        """Is the model at the end another than the one in use before?"""
+        return self.personal != "own" or self.algorithm.has_final_phase()
 
     def then(self, following: Stage) -> Stages:
         return Stages((self, following))
@@ -56,6 +72,12 @@ class Stage(Checked):
 
 class Stages(tuple[Stage, ...]):
     """Stages one after another."""
+
+    def hold_out(self, context: RoundContext) -> bool:
+        """Do clients train without the points by which they will choose their models?"""
+        last = self[-1]
+        chosen = context.stage == len(self) - 1 and context.round >= chosen_after(last.rounds)
+        return last.personal == "auto" and not chosen
 
     def then(self, following: Stage) -> Stages:
         return Stages((*self, following))
@@ -75,6 +97,7 @@ class Stages(tuple[Stage, ...]):
             raise CoterieError("a stage has 0 rounds; each of several stages needs 1 or more")
         for before, after in pairwise(self):
             _check_pair(before.algorithm, after.algorithm)
+        check_personal(self[-1])
 
 
 def _check_pair(before: Algorithm, after: Algorithm) -> None:
@@ -93,6 +116,13 @@ def _check_pair(before: Algorithm, after: Algorithm) -> None:
             f"{before.title()} leaves {left} centers but {after.title()}, which is to start from them, has "
             f"n_clusters = {wanted}; the two must agree"
         )
+
+
+def check_personal(last: Stage) -> None:
+    """Refuse a choice among the centers of an algorithm that has none."""
+    kind = type(last.algorithm)
+    allowed = f"'own' for {kind.title()}, which has no clusters"
+    require(last.personal == "own" or has_clusters(kind), "personal", last.personal, allowed)
 
 
 def with_clusters(stages: Stages, clusters: int) -> Stages:
@@ -117,6 +147,11 @@ def check_clustered(kind: type[Algorithm]) -> None:
 
 def is_clustered(kind: type[Algorithm]) -> bool:
     return "n_clusters" in {own.name for own in fields(kind)}
+
+
+def has_clusters(kind: type[Algorithm]) -> bool:
+    """Also where it finds their number itself; models that vote are none."""
+    return (is_clustered(kind) or kind.last_only) and not kind.votes
 
 
 @dataclass

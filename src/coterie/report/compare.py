@@ -104,7 +104,14 @@ class Line:
         """Mean and sample standard deviation of each number that all the runs have; one run has no deviation."""
         shared = [key for key in self.runs[0].numbers if all(key in run.numbers for run in self.runs)]
         columns = {key: [run.numbers[key] for run in self.runs] for key in shared}
-        return {key: (fmean(each), stdev(each) if len(each) > 1 else None) for key, each in columns.items()}
+        return {key: (fmean(each), _deviation(each)) for key, each in columns.items()}
+
+
+def _deviation(values: Sequence[float]) -> float | None:
+    """None of one value; of what is not finite there is no number."""
+    if len(values) < 2:
+        return None
+    return stdev(values) if all(map(math.isfinite, values)) else math.nan
 
 
 def find(folders: Iterable[Path], wide: bool = True) -> tuple[list[Found], list[Path]]:

@@ -11,6 +11,7 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    TaskID,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
@@ -71,6 +72,62 @@ class Watcher(AbstractContextManager["Watcher"]):
             bars.update(bar, completed=record["round"] + 1, total=rounds, loss=_loss(record))
 
         return watch
+
+
+class ManyWatcher(AbstractContextManager["ManyWatcher"]):
+    """Shows runs that are played at the same time: one bar for all of them, and one for each that is under way."""
+
+    def __init__(self, console: Console, runs: int, rounds: int):
+        self.console, self.runs, self.ended = console, runs, 0
+        self._bars: Progress | None = None
+        self._bar_of: dict[str, TaskID] = {}
+        self._began: dict[str, float] = {}
+        if console.is_terminal:
+            self._bars = Progress(
+                TextColumn("{task.description}"),
+                BarColumn(bar_width=24),
+                MofNCompleteColumn(),
+                TextColumn("{task.fields[loss]}"),
+                TimeElapsedColumn(),
+                TextColumn("left"),
+                TimeRemainingColumn(elapsed_when_finished=False),
+                console=console,
+            )
+            self._all = self._bars.add_task(self._title(), total=rounds, loss="rounds")
+
+    def __enter__(self) -> ManyWatcher:
+        if self._bars is not None:
+            self._bars.start()
+        return self
+
+    def __exit__(self, *problem: Any) -> None:
+        if self._bars is not None:
+            self._bars.stop()
+
+    def _title(self) -> str:
+        return f"{self.ended} of {self.runs} runs"
+
+    def began(self, name: str, rounds: int) -> None:
+        self._began[name] = time.perf_counter()
+        if self._bars is not None:
+            self._bar_of[name] = self._bars.add_task(name, total=rounds, loss="")
+
+    def round(self, name: str, number: int, loss: float | None, rounds: int) -> None:
+        if self._bars is not None:
+            said = f"loss {_loss({'loss': loss})}"
+            before = self._bars.tasks[self._bars.task_ids.index(self._bar_of[name])].completed
+            self._bars.update(self._bar_of[name], completed=number + 1, total=rounds, loss=said)
+            self._bars.advance(self._all, number + 1 - before)
+
+    def end(self, name: str, how: str) -> None:
+        self.ended += 1
+        if self._bars is not None:
+            self._bars.remove_task(self._bar_of.pop(name))
+            self._bars.update(self._all, description=self._title())
+        seconds = time.perf_counter() - self._began[name]
+        self.console.print(
+            f"{name}: {how}, {seconds:.1f} s ({self._title()})", highlight=False, markup=False, soft_wrap=True
+        )
 
 
 def _loss(record: dict[str, Any]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.markup import escape
@@ -79,6 +80,32 @@ def chosen(choice: Choice) -> Table:
         )
         mark = "chosen" if line.chosen else ""
         table.add_row(str(line.n_clusters), *losses, str(line.parameters), f"{line.megabytes:.3g}", mark)
+    return table
+
+
+def swept(lines: Sequence[Mapping[str, Any]]) -> Table:
+    """A line per value that was tried."""
+    legend = "personal models on points held out of training: mean ± sample standard deviation over seeds"
+    table = Table(box=SIMPLE_HEAD, show_edge=False, caption=legend, caption_justify="left")
+    table.add_column("method", overflow="fold")
+    for heading in ("values", f"held-out {lines[0]['score']}", "seeds", ""):
+        table.add_column(heading, justify="right", overflow="fold")
+    for line in lines:
+        values = ", ".join(f"{key}={value}" for key, value in line["values"].items())
+        mean = math.inf if line["mean"] is None else line["mean"]
+        score = f"{mean:.4g}" + ("" if line["std"] is None else f" ± {line['std']:.2g}")
+        mark = "chosen" if line["chosen"] else ""
+        table.add_row(escape(line["method"]), escape(values), score, str(line["seeds"]), mark)
+    return table
+
+
+def plain(title: str, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+    """Texts as they are, the first column to the left."""
+    table = Table(box=SIMPLE_HEAD, show_edge=False, title=title or None, title_justify="left")
+    for number, heading in enumerate(headings):
+        table.add_column(escape(heading), justify="right" if number else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*map(escape, row))
     return table
 
 

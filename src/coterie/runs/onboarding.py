@@ -32,9 +32,11 @@ from coterie.protocol.clients import Question
 from coterie.protocol.cohort import Cohort
 from coterie.protocol.coordinator import Coordinator
 from coterie.protocol.evaluation import best_of
-from coterie.protocol.fit import FEWEST, RIVALS, Fit, of_center, own_center
+from coterie.protocol.fit import FEWEST, RIVALS, of_center, own_center
 from coterie.protocol.message import Messages, RoundContext
 from coterie.protocol.personal import Personal
+from coterie.protocol.personalise import Way, finish
+from coterie.protocol.result import Result
 from coterie.protocol.state import State
 from coterie.runs.inputs import Inputs
 from coterie.runs.models import PersonalModel, outputs_of, personal_model
@@ -57,6 +59,7 @@ class Recipe:
     algorithm: Algorithm
     training: Training
     context: RoundContext
+    personal: Way = "own"  # how the run's clients made their models
 
     @staticmethod
     def of(coordinator: Coordinator) -> Recipe:
@@ -69,6 +72,7 @@ class Recipe:
             algorithm=stage.algorithm,
             training=stage.training,
             context=coordinator.state.context,
+            personal=stage.personal,
         )
 
 
@@ -133,18 +137,18 @@ def placed_elsewhere(ids: Sequence[str], importance: Tensor, answered: Messages)
     return {"clients": len(elsewhere), "first": [ids[i] for i in elsewhere[:NAMED]]}
 
 
-def onboard(summary: Summary, recipe: Recipe, centers: Tensor, fit: Fit | None, given: Client) -> Onboarded:
-    """One client, alone in a cohort, with the run's centers (cluster, width)."""
-    where = f"client {given.id!r}"
+def onboard(summary: Summary, recipe: Recipe, result: Result, given: Client) -> Onboarded:
+    """One client, alone in a cohort, with what the run has for all."""
+    where, fit = f"client {given.id!r}", result.fit
     cohort = _cohort(summary, recipe, given, where)
-    offer = _offer(recipe, centers.to(cohort.at.device), cohort)
+    offer = _offer(recipe, result, cohort)
     losses = cohort.losses(offer.centers) if offer.fields else None
     if losses is not None and not losses.isfinite().all():
         raise CoterieError(
             f"{where}: the loss of the run's centers is not finite on its points; its numbers must be in the range of "
             "those that the run was trained on"
         )
-    importance, personal = recipe.algorithm.onboard(cohort, offer)
+    importance, personal = _onboarded(recipe, cohort, offer)
     if not personal.rows.isfinite().all():
         raise CoterieError(
             f"{where}: its model diverged in training; a run with a smaller learning_rate is needed"
@@ -172,6 +176,15 @@ def onboard(summary: Summary, recipe: Recipe, centers: Tensor, fit: Fit | None, 
     )
 
 
+def _onboarded(recipe: Recipe, cohort: Cohort, offer: Messages) -> tuple[Tensor, Personal]:
+    algorithm = recipe.algorithm
+    if recipe.personal == "own":
+        return algorithm.onboard(cohort, offer)
+    placed = algorithm.placed(cohort, offer)
+    offer = Messages(offer.clients, {**offer.fields, **placed.fields})
+    return algorithm.importance(cohort, offer), finish(recipe.personal, algorithm, cohort, offer)
+
+
 def _cohort(summary: Summary, recipe: Recipe, given: Client, where: str) -> Cohort:
     """The new client, treated as the others were in the last round."""
     model = FunctionalModel(
@@ -194,12 +207,17 @@ def _cohort(summary: Summary, recipe: Recipe, given: Client, where: str) -> Coho
     return cohort.when(recipe.context)
 
 
-def _offer(recipe: Recipe, centers: Tensor, cohort: Cohort) -> Messages:
-    """The centers; nothing where the algorithm has none to offer."""
+def _offer(recipe: Recipe, result: Result, cohort: Cohort) -> Messages:
+    """The centers, and what else clients choose by; nothing where the algorithm has none to offer."""
+    centers = result.centers.to(cohort.at.device)
     newcomer = torch.ones(1, dtype=torch.bool, device=centers.device)
     state = State(centers[None], cohort.keys, cohort.model.rows, True, recipe.context, newcomer)
     has_centers = bool(recipe.algorithm.final_offer(recipe.algorithm.begin(state)).fields)
-    return state.offer(centers=state.centers) if has_centers else state.offer()
+    if not has_centers:
+        return state.offer()
+    more = {"common": result.common, "prior": result.prior}
+    shown = {name: t[None].to(cohort.at.device) for name, t in more.items() if t is not None}
+    return state.offer(centers=state.centers, **shown)
 
 
 # its data

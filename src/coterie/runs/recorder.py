@@ -242,7 +242,7 @@ class Recorder:
         coordinator = self.coordinator
         snapshot: Snapshot
         try:
-            if coordinator.done and not coordinator.stage.algorithm.has_final_phase():
+            if coordinator.done and not coordinator.stage.has_final_phase():
                 snapshot = self._last = coordinator.finish()  # which it will end with
             else:
                 snapshot = coordinator.evaluate()
@@ -335,7 +335,7 @@ def _tensors(result: Result) -> dict[str, Tensor]:
         "personal.rows": rows[:1] if is_shared(rows) else rows,
         "personal.weights": result.personal.weights,
     }
-    known = {"margin": result.margin, "size": result.sizes}
+    known = {"margin": result.margin, "size": result.sizes, "common": result.common, "prior": result.prior}
     if result.fit is not None:
         known.update({"fit.losses": result.fit.losses, "fit.points": result.fit.points})
     known.update(

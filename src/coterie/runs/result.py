@@ -93,9 +93,7 @@ class Run:
             )
         if self.verdict is not None and self.verdict.good is False:
             log.warning("the run that this client joins is not good: %s", self.verdict)
-        return onboarding.onboard(
-            self.summary, self._recipe(), self._result.centers, self._result.fit, client
-        )
+        return onboarding.onboard(self.summary, self._recipe(), self._result, client)
 
     @property
     def history(self) -> pandas.DataFrame:

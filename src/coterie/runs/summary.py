@@ -56,8 +56,10 @@ def importance_error_of(coordinator: Coordinator, about: Description, result: Sn
     """That of a result, where the true shares are known and there are clusters to mistake."""
     if about.mixture is None or about.distributions is None or not coordinator.has_centers:
         return None
+    if min(len(result.centers), about.mixture.shape[1]) < 2:
+        return None  # before the centers are scored, which takes as long as evaluating
     pairs = match(torch.stack([scores.loss for scores in center_scores(coordinator, about, result.centers)]))
-    return importance_error(result.importance, about.mixture, pairs) if len(pairs[0]) > 1 else None
+    return importance_error(result.importance, about.mixture, pairs)
 
 
 def found_ari(about: Description, result: Snapshot) -> float | None:

@@ -19,6 +19,7 @@ from coterie.files import whole
 KINDS = {  # as safetensors names them
     torch.float64: "F64",
     torch.float32: "F32",
+    torch.float16: "F16",
     torch.int64: "I64",
     torch.int32: "I32",
     torch.uint8: "U8",

@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from coterie.runs.verdict_words import sentences
+
 MARGIN = 0.1  # clients tell two centers apart if they lose more than this part of log 2 when they cannot: as separation
 DIFFER = (
     0.3  # predictions differ if they do by more than this; two models of one distribution do by 0.1 or less
@@ -251,7 +253,8 @@ def concluded(findings: tuple[str, ...], numbers: dict[str, Any]) -> Verdict:
     """What findings add up to."""
     good = None if set(findings) & set(DOUBTS) else True
     good = False if set(findings) & set(FAILURES) else good
-    return Verdict(good, findings, _sentences(findings, numbers), numbers)
+    one_is_better = (numbers["gain"] or 0) < -GAIN  # None: not finite
+    return Verdict(good, findings, sentences(findings, numbers, one_is_better), numbers)
 
 
 def beside_fedavg(verdict: Verdict, summary: Mapping[str, Any], reference: Mapping[str, Any]) -> Verdict:
@@ -308,104 +311,12 @@ def _rounded(values: Tensor) -> list[list[float]]:
     return [[round(float(one), 4) for one in row] for row in values]
 
 
-# in words
-
-
 def _diverged(e: Evidence, own: Tensor) -> Verdict:
     bad = int(((~own.isfinite()) | (own > MISFIT * e.guess)).sum())
     have = "has" if bad == 1 else "have"
     what = f"{bad} of {len(own)} clients {have} a loss above that of a blind guess, or none that is finite"
-    sentences = (
+    told = (
         f"The run diverged: {what if e.finite else 'a center is not finite'}.",
         "Try a smaller learning_rate.",
     )
-    return Verdict(False, ("diverged",), sentences, {"clients_asked": len(own), "diverged": bad})
-
-
-def _sentences(findings: tuple[str, ...], n: dict[str, Any]) -> tuple[str, ...]:
-    """What came out, at most two remarks, and what to try next."""
-    moot = {"coarse"} if "divided" in findings else set()
-    moot |= set() if {"unseparated", "divided"} & set(findings) else {"init-unseparated"}  # it did no harm
-    remarks = [_REMARKS[name](n) for name in _REMARKS if name in findings and name not in moot]
-    first = _outcome(findings, n)
-    next_step = next((_NEXT[names] for names in _NEXT if set(names.split()) <= set(findings)), None)
-    return (first, *remarks[:2], *([f"Try {next_step}."] if next_step else []))
-
-
-def _outcome(findings: tuple[str, ...], n: dict[str, Any]) -> str:
-    clusters, groups = n["centers"], n["groups"]
-    if "nothing-learned" in findings:
-        of_a_guess = f"loss {_digits(n['loss'])}, and {_digits(n['loss_of_a_guess'])} with a guess"
-        return f"Nothing was learned that a blind guess does not know ({of_a_guess}): of clusters this says nothing."
-    losses = f"loss {_digits(n['loss'])}, and {_digits(n['loss_of_one_model'])} with {n['one_model']}"
-    if "beside_fedavg" in n:
-        losses = n["beside_fedavg"]
-    one = "One model is better" if (n["gain"] or 0) < -GAIN else "One model is as good"
-    if "divided" in findings and "unseparated" in findings:
-        return f"The centers divide points (by class, perhaps), not clients: one model is as good ({losses})."
-    if "unseparated" in findings and "coarse" in findings:
-        return f"Clients differ, but the {clusters} centers did not separate: to clients they are one ({losses})."
-    if "unseparated" in findings:
-        return f"{one}: your clients seem to be of one distribution ({losses})."
-    if "divided" in findings:
-        return f"Some centers divide points (by class, perhaps), not clients ({losses})."
-    if "one-model" in findings:
-        return f"Clients prefer different centers but gain little by it: one model is as good ({losses})."
-    if "fedavg-as-good" in findings:
-        return f"One model is as good: {n['beside_fedavg']}."
-    number = f"The {clusters} centers" if groups == clusters else f"{groups} groups of the {clusters} centers"
-    gain = "much" if n["gain"] is None else f"{n['gain']:.0%}"
-    return f"{number} are separated, and by having their own, clients' loss is {gain} lower ({losses})."
-
-
-def _digits(number: float | None) -> str:
-    """What is not finite is None in a summary."""
-    return "not finite" if number is None or not math.isfinite(number) else f"{number:.3g}"
-
-
-def _names(pairs: list[tuple[int, int]]) -> str:
-    return ", ".join(f"{s} and {t}" for s, t in pairs[:3]) + (", ..." if len(pairs) > 3 else "")
-
-
-def _of(n: dict[str, Any], what: str, one: str, many: str) -> str:
-    """So many clients do something, said of one or of many."""
-    return f"{n[what]} of {n['clients_asked']} clients {one if n[what] == 1 else many}"
-
-
-_REMARKS: dict[str, Any] = {
-    "no-consensus": lambda n: (
-        f"Peers do not agree on the centers: copies of one differ in {n['peers_apart']:.0%} of what they predict."
-    ),
-    "misfits": lambda n: f"{_of(n, 'misfits', 'fits', 'fit')} no center: a blind guess is better.",
-    "misassigned": lambda n: (
-        f"{_of(n, 'misassigned', 'is', 'are')} in a cluster that another center would serve better."
-    ),
-    "coarse": lambda n: (
-        f"{_of(n, 'still_differ', 'still differs from its', 'still differ from their')} center: an epoch alone "
-        f"improves it much for {'it' if n['still_differ'] == 1 else 'them'}."
-    ),
-    "merged": lambda n: f"Centers {_names(n['merged'])} predict alike.",
-    "unused": lambda n: f"Nobody uses center {', '.join(map(str, n['unused']))}.",
-    "init-unseparated": lambda n: "The initialisation ended before its centers were separated.",
-    "sparse-graph": lambda n: (
-        f"The graph mixes slowly (spectral gap {n['spectral_gap']:.2g}): these rounds cannot cross it."
-    ),
-    "ambiguous": lambda n: f"{_of(n, 'ambiguous', 'has', 'have')} no clear cluster.",
-}
-_NEXT: dict[str, str] = {  # the first of which all findings were made
-    "nothing-learned": "a smaller learning_rate, more rounds, or a larger one if the loss falls slowly",
-    "no-consensus": "more neighbours, more rounds, or init='clients', which begins at a server",
-    "divided merged": "fewer clusters (`coterie choose-clusters` finds how many)",
-    "coarse merged": "fewer clusters (`coterie choose-clusters` finds how many), or more rounds",
-    "divided": "init='clients' if it began otherwise, fewer clusters, or FedAvg if your clients do not differ",
-    "fedavg-as-good": "FedAvg, which is simpler, or fewer clusters, whose centers have more data each",
-    "misassigned": "an algorithm whose clients choose by loss (IFCA) or have several clusters (FedEM)",
-    "unseparated coarse": "init='clients' if it began otherwise, or more rounds",
-    "unseparated": "FedAvg, which is simpler",
-    "coarse": "more clusters (`coterie choose-clusters` finds how many) or more rounds",
-    "one-model": "FedAvg, which is simpler, or Local if nothing is shared",
-    "misfits": "to look at the data of those clients, or one cluster more",
-    "merged": "fewer clusters (`coterie choose-clusters` finds how many)",
-    "unused": "fewer clusters (`coterie choose-clusters` finds how many)",
-    "sparse-graph": "more neighbours or more rounds",
-}
+    return Verdict(False, ("diverged",), told, {"clients_asked": len(own), "diverged": bad})

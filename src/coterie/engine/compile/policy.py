@@ -26,7 +26,7 @@ log = logging.getLogger("coterie.engine.compile.policy")
 
 Compile = Literal["auto"] | bool
 
-PAYS = 60.0  # seconds of uncompiled work ahead, from which on compiling pays
+PAYS = {"cpu": 60.0, "cuda": 20.0}  # seconds of uncompiled work ahead, from which on compiling pays
 OPERATIONS = 4000  # of a step at the most; compiling a larger one takes many minutes
 SHAPES = 6  # steps that are compiled at the most, for other numbers of slots or other training
 NEAR = 1.25  # a step that is there already is taken if it costs no more than so many times the best one
@@ -46,7 +46,9 @@ class Compiler:
     def __init__(self, model: FunctionalModel, compile: Compile, store: Tensor, clients: int, longest: int):
         self.model, self.store, self.clients, self.longest = model, store, clients, longest
         known = model.device.type in _PLAIN_SPEED  # of other devices there are no figures
+        self.pays = PAYS.get(model.device.type, 0.0)
         self.always, self.off = compile is True, compile is False or not known
+        self.more_rounds = 0  # besides those of the method at hand: of other methods with such steps
         self.steps: dict[tuple[object, ...], dict[int, CompiledStep]] = {}  # by kind, by slots
 
     def step_for(
@@ -78,8 +80,8 @@ class Compiler:
         best = self._slots(training, batch, steps, self.clients * per_client, known, pulled)
         if best in known:
             return known[best]
-        plain = self._plain_seconds(training, batch, steps) * rounds
-        if not (self.always or plain > PAYS) or sum(map(len, self.steps.values())) >= SHAPES:
+        plain = self._plain_seconds(training, batch, steps) * (rounds + self.more_rounds)
+        if not (self.always or plain > self.pays) or sum(map(len, self.steps.values())) >= SHAPES:
             return None
         step = self._compiled(training, y, best, batch, pulled, plain)
         if step is not None:
@@ -146,7 +148,9 @@ class Compiler:
             log.warning("steps are not compiled: %s", missing)
             self.off = True
             return None
-        why = f"without it this stage is about {plain:.0f} s of work" if plain > PAYS else "as asked for"
+        why = (
+            f"without it there are about {plain:.0f} s of work ahead" if plain > self.pays else "as asked for"
+        )
         log.info("steps of %d clients at once are compiled: %s ...", slots, why)
         try:
             from coterie.engine.compile.step import CompiledStep  # here, since Inductor comes with it

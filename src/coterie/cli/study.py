@@ -1,0 +1,162 @@
+"""Many runs at once, for `coterie run --seeds --jobs --sweep` and `coterie resume` of their folder."""
+
+from __future__ import annotations
+
+import csv
+import io
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from coterie.cli.console import open_console, say
+from coterie.errors import CoterieError, Interrupted, Lost
+
+if TYPE_CHECKING:
+    from coterie.experiment.experiment import Experiment
+    from coterie.experiment.study import Sweep, Task
+    from coterie.report.compare import Line
+    from coterie.toml import Table
+
+log = logging.getLogger("coterie")
+
+
+def run_study(
+    read: tuple[Table, str, Path], sweep: Sweep | None, folder: Path, jobs: int, again: bool, wide: bool
+) -> int:
+    """Begin a study in its folder, and play it."""
+    from coterie.experiment.experiment import parse
+    from coterie.experiment.study import begin, begin_sweep, clear, is_study
+    from coterie.runs.folder import RunFolder
+
+    check_jobs(jobs)
+    if RunFolder(folder).taken or is_study(folder):
+        if not again:
+            raise CoterieError(
+                f"--out is '{folder}', which already holds a run; allowed is another folder, --again to start over, "
+                f"or `coterie resume {folder}`"
+            )
+        clear(folder)
+    asked = parse(*read)
+    _check(asked)
+    if sweep is not None:
+        begin_sweep(read, sweep, folder)
+    else:
+        begin(asked, folder)
+    return go_on(folder, jobs, wide)
+
+
+def check_jobs(jobs: int) -> None:
+    if not 1 <= jobs <= 256:
+        raise CoterieError(f"--jobs is {jobs}; allowed is 1 to 256 runs at a time")
+
+
+def _check(asked: Experiment) -> None:
+    """Refuse before anything is written what no run could do; data of the first seed stands for all."""
+    first = asked.with_seed(asked.seeds[0]) if asked.seeds else asked
+    federation = first.federation()
+    for method in first.methods:
+        method.check(federation.ids, first.seed)
+    first.factory(federation)()
+
+
+def go_on(folder: Path, jobs: int, wide: bool) -> int:
+    """Play what is not finished of the study in this folder: its sweep first, then its runs; then the table."""
+    from coterie.experiment.experiment import load
+    from coterie.experiment.study import CHOICE, SWEEP, TUNING, begin, choose
+    from coterie.files import write_json
+
+    check_jobs(jobs)
+    if (folder / TUNING / SWEEP).is_file() and not (folder / "experiment.toml").is_file():
+        _play(load(folder / TUNING / "experiment.toml"), folder / TUNING, folder, jobs)
+        chosen, lines = choose(folder)
+        write_json(folder / CHOICE, lines)
+        begin(chosen, folder)
+    if (folder / CHOICE).is_file():
+        _show_choice(folder / CHOICE)
+    if not (folder / "experiment.toml").is_file():
+        raise CoterieError(
+            f"{folder} holds no experiment.toml; allowed is the folder of a run that was begun"
+        )
+    asked = load(folder / "experiment.toml")
+    _play(asked, folder, folder, jobs)
+    _show(asked, folder, wide)
+    return 0
+
+
+def _play(asked: Experiment, place: Path, folder: Path, jobs: int) -> None:
+    from coterie.experiment.study import tasks_of
+    from coterie.experiment.workers import Workers
+    from coterie.report.progress import ManyWatcher
+
+    tasks = tasks_of(asked, place)
+    if not tasks:
+        return
+    with ManyWatcher(open_console(), len(tasks), sum(task.rounds for task in tasks)) as watcher:
+
+        def tell(task: Task, what: str, about: Any) -> None:
+            if what == "began":
+                watcher.began(task.name, task.rounds)
+            elif what == "round":
+                watcher.round(task.name, *about)
+            elif what == "said":
+                log.warning("%s: %s", task.name, about)
+            else:
+                watcher.end(task.name, f"failed: {about}" if what == "failed" else what)
+
+        try:
+            failed = Workers(tasks, jobs, tell).play()
+        except KeyboardInterrupt as stopped:
+            raise Interrupted(f"interrupted; go on with `coterie resume {folder}`") from stopped
+    if failed:
+        first, why = next(iter(failed.items()))
+        raise Lost(
+            f"{len(failed)} of {len(tasks)} runs failed, {first}: {why}; go on with `coterie resume {folder}`"
+        )
+
+
+# what came out
+
+
+def _show(asked: Experiment, folder: Path, wide: bool) -> None:
+    """The table over seeds, also as table.csv, and the verdicts."""
+    from coterie.experiment.reference import compare_with_fedavg
+    from coterie.experiment.study import runs_of
+    from coterie.files import write_whole
+    from coterie.report import tables
+    from coterie.report.compare import find, lines
+    from coterie.report.verdicts import over_seeds
+    from coterie.runs.folder import RunFolder
+
+    console = open_console()
+    summaries = [
+        compare_with_fedavg({m.label: RunFolder(one.folder_of(m, place)) for m in one.methods})
+        for place, one in runs_of(asked, folder).items()
+    ]
+    places = [one.folder_of(m, place) for place, one in runs_of(asked, folder).items() for m in one.methods]
+    found = lines(find(places, wide)[0])
+    console.print(tables.compared(found, console.width))
+    write_whole(folder / "table.csv", _csv(lines(find(places)[0])).encode())
+    for line in over_seeds(summaries):
+        say(console, line)
+    say(console, f"\nThe runs are in {folder}, the table in {folder / 'table.csv'}")
+
+
+def _csv(lines: list[Line]) -> str:
+    columns = [line.over_seeds() for line in lines]
+    headings = list(dict.fromkeys(heading for one in columns for heading in one))
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(["method", "seeds", *(f"{h}{part}" for h in headings for part in ("", " std"))])
+    for line, found in zip(lines, columns, strict=True):
+        cells = [value for h in headings for value in found.get(h, (None, None))]
+        table.writerow([line.name, len(line.runs), *("" if one is None else one for one in cells)])
+    return text.getvalue()
+
+
+def _show_choice(path: Path) -> None:
+    import json
+
+    from coterie.report import tables
+
+    console = open_console()
+    console.print(tables.swept(json.loads(path.read_text(encoding="utf-8"))))

@@ -1,0 +1,138 @@
+"""A table or figure of a paper as data: an experiment in three sizes and several variants, and what was published."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from coterie import toml
+from coterie.errors import CoterieError
+from coterie.experiment.experiment import Experiment, parse
+from coterie.reproduction.claims import Claim
+from coterie.validation import nearest
+
+SIZES = ("quick", "bounded", "full")
+PAPERS = ("fedsoft", "kfed", "wecfl", "fedspd")
+Cell = tuple[str, str, str]  # variant, method, column
+
+
+@dataclass(frozen=True)
+class Column:
+    name: str
+    of: str  # the measure (reproduction/measures.py); of a clustering, the name that it has there
+    better: str
+
+    @property
+    def by_round(self) -> bool:
+        return self.of.endswith("_by_round")
+
+
+@dataclass(frozen=True)
+class Item:
+    """One table or figure."""
+
+    name: str
+    table: toml.Table  # the file as it is
+    published: toml.Table
+
+    @property
+    def title(self) -> str:
+        return str(self.table["title"])
+
+    @property
+    def kind(self) -> str:
+        return str(self.table["kind"])
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        return tuple(
+            Column(one["name"], one.get("of", one["name"]), one["better"]) for one in self.table["column"]
+        )
+
+    @property
+    def variants(self) -> dict[str, Mapping[str, Any]]:
+        """By name, what each changes; without any there is one of no name that changes nothing."""
+        return {one["name"]: one["set"] for one in self.table.get("variant", [{"name": "", "set": {}}])}
+
+    def seeds(self, size: str) -> tuple[int, ...]:
+        return tuple(self.table["size"][size]["seeds"])
+
+    def cost(self, size: str) -> str:
+        """About how long it takes, such as 3 GPU minutes."""
+        return " and ".join(
+            f"{number:g} {kind.upper()} min" for kind, number in self.table["cost"][size].items()
+        )
+
+    def settings(self, variant: str, size: str) -> toml.Table:
+        """The experiment or clustering: first the variant's changes, then the size's."""
+        changed: toml.Table = deepcopy(self.table["experiment" if self.kind == "runs" else "clustering"])
+        for changes in (self.variants[variant], self.table["size"][size]["set"]):
+            for key, value in changes.items():
+                toml.put(changed, key.split("."), deepcopy(value))
+        return changed
+
+    def experiment(self, variant: str, size: str, seed: int) -> Experiment:
+        return parse({**self.settings(variant, size), "seed": seed, "name": self.name})
+
+    def values(self) -> dict[Cell, tuple[float, float | None]]:
+        """What the paper has, in our unit: mean and, where it gives one, deviation."""
+        scale = self.published.get("scale", 1)
+        found = {}
+        for cell in self.published.get("cell", ()):
+            for column, value in cell["values"].items():
+                mean, std = value if isinstance(value, list) else (value, None)
+                place = (cell.get("variant", ""), cell["method"], column)
+                found[place] = (mean / scale, None if std is None else std / scale)
+        return found
+
+    @property
+    def data(self) -> str:
+        """The data set, where all variants have the same."""
+        settings = self.table["experiment" if self.kind == "runs" else "clustering"]
+        return str(settings.get("data", settings).get("source", "several"))
+
+    def claims(self) -> list[Claim]:
+        return [
+            Claim(one["says"], one["where"], tuple(one.get("holds", ())), one.get("not_testable"))
+            for one in self.published.get("claim", ())
+        ]
+
+
+def folder_of_items() -> Path:
+    """In the package, or, where coterie runs from its repository, experiments/ there."""
+    packaged = Path(__file__).parent / "items"
+    return packaged if packaged.is_dir() else Path(__file__).parents[3] / "experiments"
+
+
+def names(folder: Path) -> list[str]:
+    """All items, by paper, tables before figures."""
+    found = [
+        f"{paper}-{path.stem}"
+        for paper in PAPERS
+        for path in (folder / paper).glob("*-*.toml")
+        if not path.stem.endswith(".published")
+    ]
+
+    def place(name: str) -> tuple[int, bool, int]:
+        paper, kind, number = name.split("-")
+        return PAPERS.index(paper), kind == "figure", int(number)
+
+    return sorted(found, key=place)
+
+
+def load(name: str, folder: Path) -> Item:
+    known = names(folder)
+    if name not in known:
+        raise CoterieError(
+            f"there is no item {name!r}{nearest(name, known)}; allowed are those that `coterie reproduce` lists"
+        )
+    path = folder / re.sub("-", "/", name, count=1)
+
+    def read(file: Path) -> toml.Table:
+        return toml.read(file.read_text(encoding="utf-8"), str(file))
+
+    return Item(name, read(path.with_suffix(".toml")), read(path.with_suffix(".published.toml")))

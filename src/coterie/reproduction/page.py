@@ -1,0 +1,108 @@
+"""Ours beside the paper's: an item's results as tables of text, for the terminal and for docs/."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from coterie.reproduction.claims import Outcome, check
+from coterie.reproduction.items import Item
+from coterie.reproduction.results import Results
+
+
+@dataclass(frozen=True)
+class Block:
+    """One variant: a line per method."""
+
+    variant: str
+    headings: list[str]
+    rows: list[list[str]]
+
+
+def blocks(item: Item, results: Results) -> Iterator[Block]:
+    """Each cell is ours, mean ± deviation over seeds, and the paper's in brackets. Empty columns are left out."""
+    ours, theirs = results.over_seeds(), item.values()
+    for variant in item.variants:
+        methods = list(dict.fromkeys(line.method for line in results.lines if line.variant == variant))
+        if not methods:
+            continue
+        columns = [
+            column.name
+            for column in item.columns
+            if any(_known(ours.get((variant, method, column.name))) for method in methods)
+        ]
+        rows = []
+        for method in methods:
+            cells = [(variant, method, column) for column in columns]
+            seeds = max((ours[cell][2] for cell in cells if cell in ours), default=0)
+            rows.append([method, *(_cell(ours.get(c), theirs.get(c)) for c in cells), str(seeds)])
+        yield Block(variant, ["method", *columns, "seeds"], rows)
+
+
+def _known(found: tuple[float, float | None, int] | None) -> bool:
+    return found is not None and not math.isnan(found[0])
+
+
+def _cell(ours: tuple[float, float | None, int] | None, theirs: tuple[float, float | None] | None) -> str:
+    mine = "–" if ours is None or math.isnan(ours[0]) else _spread(ours[0], ours[1])
+    return mine if theirs is None else f"{mine} ({_spread(*theirs)})"
+
+
+def _spread(mean: float, std: float | None) -> str:
+    return _digits(mean) + ("" if std is None else f" ± {_digits(std)}")
+
+
+def _digits(value: float) -> str:
+    return f"{value:.3f}" if abs(value) < 10 else f"{value:.1f}"
+
+
+def claims(item: Item, results: Results) -> list[tuple[str, Outcome, str]]:
+    """What the paper says, whether it held, and the numbers behind that."""
+    cells = {cell: mean for cell, (mean, _, _) in results.over_seeds().items()}
+    return [(f"{c.says} ({c.where})", *check(c, cells, list(item.variants))) for c in item.claims()]
+
+
+# as Markdown
+
+
+def markdown(item: Item, found: Sequence[tuple[str, Results]]) -> str:
+    """A section of a page; `found` are the sizes that were run."""
+    text = [f"## {item.name}: {item.title}", "", item.table["shows"], ""]
+    if not found:
+        return "\n".join([*text, "Not run.", ""])
+    for size, results in found:
+        text += [f"**{size.capitalize()}**: {_made(item, size, results)}", ""]
+        text += [f"![{item.title}]({item.name}.png)", ""] if "figure" in item.table else []
+        for block in blocks(item, results):
+            text += [f"*{block.variant}*", ""] if block.variant else []
+            text += [_row(block.headings), _row(["---"] * len(block.headings)), *map(_row, block.rows), ""]
+        for says, outcome, numbers in claims(item, results):
+            text.append(f"- **{outcome}**: {says}" + (f": {numbers}" if numbers else ""))
+        text.append("")
+    text += ["Departures from the paper:", ""] if item.table["departures"] else []
+    text += [*(f"- {one}" for one in item.table["departures"]), ""]
+    return "\n".join(text)
+
+
+def _row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+def _made(item: Item, size: str, results: Results) -> str:
+    """By which command, at which commits, on which machines; and what is missing."""
+    from coterie.reproduction.play import missing
+
+    makers = list(
+        dict.fromkeys(f"commit {m['commit']}, {m['machine']}, {m['versions']}" for m in results.makers)
+    )
+    command = f"`coterie reproduce {item.name}" + ("`" if size == "full" else f" --{size}`")
+    changes = item.table["size"][size]["set"]
+    changed = (
+        f"; in place of the full size's: {', '.join(f'{k} = {v}' for k, v in changes.items())}"
+        if changes
+        else ""
+    )
+    left = missing(item, size, results)
+    wanting = "; not run: " + ", ".join(f"{v or 'all'}, seed {s}" for v, s in left) if left else ""
+    return f"{command}; {'; '.join(makers)}{changed}{wanting}."

@@ -1,0 +1,112 @@
+"""Raw results of an item: one line per number, with its seed; and which command, commit and machine made them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+from coterie.files import make_folder, write_json, write_whole
+from coterie.reproduction.items import Cell, Item
+
+HEAD = ("variant", "method", "column", "seed", "round", "value", "made")
+
+
+@dataclass(frozen=True)
+class Line:
+    variant: str
+    method: str
+    column: str
+    seed: int
+    round: int | None  # of a curve
+    value: float
+    made: int  # which of the makers in the file beside
+
+    @property
+    def run(self) -> tuple[str, str, int]:
+        return self.variant, self.method, self.seed
+
+
+@dataclass
+class Results:
+    """What has been run of an item in one size."""
+
+    path: Path  # without a suffix: .csv has the numbers, .json who made them
+    lines: list[Line] = field(default_factory=list)
+    makers: list[dict[str, Any]] = field(default_factory=list)
+
+    @staticmethod
+    def load(path: Path) -> Results:
+        found = Results(path)
+        if path.with_suffix(".csv").is_file():
+            found.makers = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
+            with path.with_suffix(".csv").open(newline="", encoding="utf-8") as file:
+                for row in csv.DictReader(file):
+                    number = int(row["round"]) if row["round"] else None
+                    value = float(row["value"]) if row["value"] else math.nan
+                    key = (row["variant"], row["method"], row["column"], int(row["seed"]))
+                    found.lines.append(Line(*key, number, value, int(row["made"])))
+        return found
+
+    def save(self) -> None:
+        text = io.StringIO()
+        table = csv.writer(text, lineterminator="\n")
+        table.writerow(HEAD)
+        for one in self.lines:
+            value = "" if math.isnan(one.value) else f"{one.value:.6g}"
+            number = "" if one.round is None else one.round
+            table.writerow([one.variant, one.method, one.column, one.seed, number, value, one.made])
+        make_folder(self.path.parent)
+        write_json(self.path.with_suffix(".json"), self.makers)
+        write_whole(self.path.with_suffix(".csv"), text.getvalue().encode())
+
+    def maker(self, about: dict[str, Any]) -> int:
+        """The number of what makes lines from now on."""
+        if about not in self.makers:
+            self.makers.append(about)
+        return self.makers.index(about)
+
+    def has(self, variant: str, method: str, seed: int) -> bool:
+        return (variant, method, seed) in self._runs()
+
+    def _runs(self) -> set[tuple[str, str, int]]:
+        return {line.run for line in self.lines}
+
+    def add(self, lines: Iterable[Line]) -> None:
+        self.lines += lines
+
+    def over_seeds(self) -> dict[Cell, tuple[float, float | None, int]]:
+        """Of every cell that is a number: mean, deviation and how many seeds."""
+        each: dict[Cell, list[float]] = {}
+        for line in self.lines:
+            if line.round is None:
+                each.setdefault((line.variant, line.method, line.column), []).append(line.value)
+        return {cell: (fmean(values), _deviation(values), len(values)) for cell, values in each.items()}
+
+    def curves(self, variant: str, column: str) -> dict[str, list[tuple[int, float]]]:
+        """By method, the mean over seeds of every round that was measured."""
+        found: dict[str, dict[int, list[float]]] = {}
+        for line in self.lines:
+            if (
+                line.round is not None
+                and (line.variant, line.column) == (variant, column)
+                and not math.isnan(line.value)
+            ):
+                found.setdefault(line.method, {}).setdefault(line.round, []).append(line.value)
+        return {m: [(r, fmean(v)) for r, v in sorted(rounds.items())] for m, rounds in found.items()}
+
+
+def _deviation(values: list[float]) -> float | None:
+    return stdev(values) if len(values) > 1 and all(map(math.isfinite, values)) else None
+
+
+def place(folder: Path, item: Item, size: str) -> Path:
+    """Where the results of an item are kept in a folder: PAPER/table-1-bounded."""
+    paper, _, rest = item.name.partition("-")
+    return folder / paper / f"{rest}-{size}"

@@ -1,0 +1,157 @@
+"""Many runs at the command line: the same as one by one; interrupted, killed and resumed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from coterie.cli.main import main
+from coterie.runs.folder import RunFolder
+
+TEXT = """
+rounds = {rounds}
+threads = 1
+checkpoint_every = 1
+data = {{ source = "regressions", clients = 8, clusters = 2, mixture = "pure" }}
+model = "linear"
+training = {{ learning_rate = 0.02 }}
+init = "random"
+method = [ {{ algorithm = {{ name = "Local" }} }}, {{ algorithm = {{ name = "IFCA", n_clusters = 2 }} }} ]
+"""
+
+
+@pytest.fixture
+def experiment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "small.toml"
+    path.write_text(TEXT.format(rounds=3))
+    return path
+
+
+def scores(folder: Path) -> dict[str, object]:
+    found = {}
+    for path in sorted(folder.rglob("summary.json")):
+        found[path.parent.relative_to(folder).as_posix()] = RunFolder(path.parent).summary()["personal"]
+    return found
+
+
+def test_seeds_and_jobs_give_what_single_runs_give(
+    experiment: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", str(experiment), "--seeds", "0-1", "--jobs", "2", "--out", "both"]) == 0
+    said = capsys.readouterr().out
+    assert "seed-1/IFCA: done" in said
+    assert "±" in said
+    assert "4 of 4 runs" in said
+    assert main(["run", str(experiment), "--seed", "1", "--out", "one"]) == 0
+    assert scores(Path("both/seed-1")) == scores(Path("one"))
+    lines = Path("both/table.csv").read_text().splitlines()
+    assert lines[0].startswith("method,seeds,")
+    assert [line.split(",")[:2] for line in lines[1:]] == [
+        ["Local", "2"],
+        ["IFCA", "2"],
+    ]
+    assert main(["resume", "both"]) == 0  # nothing is left: the table again
+    assert "±" in capsys.readouterr().out
+
+
+def test_a_folder_that_holds_a_study_is_kept(experiment: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("both/seed-0").mkdir(parents=True)
+    Path("both/experiment.toml").write_text("seeds = [0, 1]\n")
+    assert main(["run", str(experiment), "--seeds", "0-1", "--out", "both"]) == 2
+    assert "already holds a run" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--seeds", "3-1"], "--seeds"),
+        (["--seeds", "0", "--seed", "1"], "one of the two"),
+        (["--jobs", "1000"], "--jobs is 1000"),
+        (["--sweep", "model.hidden=1,2"], "no setting of a method"),
+        (["--sweep", "training.learning_rate=0.1,fast"], "learning_rate"),
+    ],
+)
+def test_bad_options_leave_nothing(
+    experiment: Path, capsys: pytest.CaptureFixture[str], options: list[str], said: str
+) -> None:
+    assert main(["run", str(experiment), *options, "--out", "none"]) == 2
+    message = capsys.readouterr().err
+    assert said in message
+    assert message.count("\n") == 1
+    assert not Path("none").exists()
+
+
+@pytest.mark.slow
+def test_a_sweep_chooses_and_then_runs(experiment: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sweep = ["--sweep", "training.learning_rate=0.0001,0.05", "--jobs", "2", "--seeds", "0,1"]
+    assert main(["run", str(experiment), *sweep, "--out", "swept"]) == 0
+    said = capsys.readouterr().out
+    assert said.count("chosen") == 2
+    assert "learning_rate = 0.05" in Path("swept/seed-1/IFCA/experiment.toml").read_text()
+    assert "held_out" not in Path("swept/experiment.toml").read_text()
+
+
+def started(experiment: Path, out: str) -> subprocess.Popen[str]:
+    command = [
+        sys.executable,
+        "-m",
+        "coterie",
+        "run",
+        str(experiment),
+        "--seeds",
+        "0-1",
+        "--jobs",
+        "2",
+        "--out",
+        out,
+    ]
+    return subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def wait_for(path: Path, seconds: float = 120) -> None:
+    deadline = time.monotonic() + seconds
+    while not path.exists():
+        assert time.monotonic() < deadline, f"{path} did not come"
+        time.sleep(0.02)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_and_resumed(experiment: Path, number: signal.Signals) -> None:
+    experiment.write_text(TEXT.format(rounds=300))
+    assert main(["run", str(experiment), "--seeds", "0-1", "--jobs", "2", "--out", "whole"]) == 0
+    process = started(experiment, "cut")
+    wait_for(Path("cut/seed-0/Local/checkpoint.safetensors"))
+    process.send_signal(number)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 130, err
+    assert "coterie resume cut" in err
+    assert "Traceback" not in err
+    assert len(scores(Path("cut"))) < 4
+    assert main(["resume", "cut", "--jobs", "2"]) == 0
+    assert scores(Path("cut")) == scores(Path("whole"))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for the worker in /proc")
+def test_a_killed_worker_costs_its_run_alone(experiment: Path) -> None:
+    experiment.write_text(TEXT.format(rounds=300))
+    process = started(experiment, "cut")
+    wait_for(Path("cut/seed-0/Local/checkpoint.safetensors"))
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    workers = [int(child) for child in children if "spawn_main" in Path(f"/proc/{child}/cmdline").read_text()]
+    os.kill(workers[0], signal.SIGKILL)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 1
+    assert "1 of 4 runs failed" in err
+    assert "SIGKILL" in err
+    assert len(scores(Path("cut"))) == 3
+    assert main(["resume", "cut", "--jobs", "2"]) == 0
+    assert len(scores(Path("cut"))) == 4

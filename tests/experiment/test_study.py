@@ -1,0 +1,141 @@
+"""Many runs: seeds, sweeps, and what is left to play of them."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coterie.errors import CoterieError
+from coterie.experiment.experiment import load, parse
+from coterie.experiment.study import (
+    CHOICE,
+    SWEEP,
+    TUNING,
+    Sweep,
+    begin,
+    begin_sweep,
+    choose,
+    clear,
+    is_study,
+    parse_seeds,
+    runs_of,
+    tasks_of,
+)
+
+TABLE: dict[str, Any] = {
+    "rounds": 2,
+    "seeds": [3, 5],
+    "data": {"source": "regressions", "clients": 6, "clusters": 2},
+    "model": "linear",
+    "method": [{"algorithm": {"name": "FedAvg"}}, {"algorithm": {"name": "FedProx", "pull": 0.1}}],
+}
+
+
+def table(**changes: Any) -> dict[str, Any]:
+    return {**copy.deepcopy(TABLE), **changes}
+
+
+def test_seeds_are_ranges_and_lists() -> None:
+    assert parse_seeds("0-3") == (0, 1, 2, 3)
+    assert parse_seeds("4, 0-1,9") == (4, 0, 1, 9)
+
+
+@pytest.mark.parametrize("text", ["", "a", "3-1", "-1", "0,0", "1.5", "0-99999999"])
+def test_other_seeds_are_refused(text: str) -> None:
+    with pytest.raises(CoterieError, match="--seeds"):
+        parse_seeds(text)
+
+
+def test_seeds_and_a_seed_are_refused_together() -> None:
+    with pytest.raises(CoterieError, match="seeds"):
+        parse(table(seed=1))
+
+
+def test_a_study_is_written_as_runs_that_load_by_themselves(tmp_path: Path) -> None:
+    asked = parse(table())
+    begin(asked, tmp_path)
+    assert is_study(tmp_path)
+    assert not is_study(tmp_path / "seed-3")
+    assert load(tmp_path / "experiment.toml") == asked
+    assert load(tmp_path / "seed-5" / "experiment.toml") == asked.with_seed(5)
+    names = [task.name for task in tasks_of(asked, tmp_path)]
+    assert names == ["seed-3/FedAvg", "seed-3/FedProx", "seed-5/FedAvg", "seed-5/FedProx"]
+
+
+def test_tasks_are_what_is_not_finished(tmp_path: Path) -> None:
+    asked = parse(table())
+    begin(asked, tmp_path)
+    done = tmp_path / "seed-3" / "FedAvg"
+    done.mkdir()
+    (done / "summary.json").write_text("{}")
+    assert next(task.name for task in tasks_of(asked, tmp_path)) == "seed-3/FedProx"
+
+
+def test_held_out_points_take_the_place_of_test_points() -> None:
+    whole = parse(table()).with_seed(3)
+    tuned = parse(table(held_out=0.25)).with_seed(3)
+    data, split = whole.federation(), tuned.federation()
+    assert split.test is not None
+    assert len(split.train.at) + len(split.test.at) == len(data.train.at)
+    assert parse(table()).resolved() != parse(table(held_out=0.25)).resolved()
+
+
+def test_a_sweep_is_an_experiment_of_all_values(tmp_path: Path) -> None:
+    sweep = Sweep.of(["method.1.algorithm.pull=0.01,1", "training.learning_rate=0.1,0.2"])
+    tuning = begin_sweep((table(), "swept", tmp_path), sweep, tmp_path)
+    labels = [method.label for method in tuning.methods]
+    assert labels[:2] == ["FedAvg learning_rate 0.1", "FedAvg learning_rate 0.2"]
+    assert len(labels) == 2 + 4
+    assert tuning.held_out == 0.25
+    assert tuning.seeds == (3, 5)
+    assert [m.stages[0].algorithm.pull for m in tuning.methods[2:]] == [0.01, 0.01, 1.0, 1.0]
+    assert load(tmp_path / TUNING / "experiment.toml") == tuning
+    assert is_study(tmp_path)
+
+
+def test_the_best_held_out_score_chooses_for_each_method(tmp_path: Path) -> None:
+    sweep = Sweep.of(["training.learning_rate=0.1,0.2"])
+    tuning = begin_sweep((table(), "swept", tmp_path), sweep, tmp_path)
+    losses = {"FedAvg learning_rate 0.1": 1.0, "FedAvg learning_rate 0.2": None}
+    losses |= {"FedProx learning_rate 0.1": 3.0, "FedProx learning_rate 0.2": 2.0}
+    for place, experiment in runs_of(tuning, tmp_path / TUNING).items():
+        for method in experiment.methods:
+            folder = experiment.folder_of(method, place)
+            folder.mkdir()
+            text = json.dumps({"personal": {"loss": losses[method.label]}})
+            (folder / "summary.json").write_text(text)
+    chosen, lines = choose(tmp_path)
+    assert [method.label for method in chosen.methods] == ["FedAvg", "FedProx"]
+    assert [method.stages[0].training.learning_rate for method in chosen.methods] == [0.1, 0.2]
+    assert chosen.held_out == 0
+    assert chosen.seeds == (3, 5)
+    assert [line["chosen"] for line in lines] == [True, False, False, True]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["algorithm.pull", "algorithm.pull=1", "algorithm.pull=1,", "data.clients=1,2", "seed=0,1", "=1,2"],
+)
+def test_other_sweeps_are_refused(text: str) -> None:
+    with pytest.raises(CoterieError, match="--sweep"):
+        Sweep.of([text])
+
+
+def test_a_sweep_of_a_method_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CoterieError, match=r"method\.N"):
+        begin_sweep((table(), "swept", tmp_path), Sweep.of(["method.7.algorithm.pull=1,2"]), tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_clearing_forgets_the_study_and_nothing_else(tmp_path: Path) -> None:
+    begin_sweep((table(), "swept", tmp_path), Sweep.of(["training.learning_rate=0.1,0.2"]), tmp_path)
+    begin(parse(table()), tmp_path)
+    (tmp_path / CHOICE).write_text("[]")
+    (tmp_path / "seed-3" / "mine.txt").write_text("kept")
+    clear(tmp_path)
+    assert [path.name for path in tmp_path.rglob("*")] == ["seed-3", "mine.txt"]
+    assert not (tmp_path / TUNING / SWEEP).exists()

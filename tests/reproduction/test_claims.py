@@ -1,0 +1,47 @@
+"""Claims as comparisons of cells."""
+
+from __future__ import annotations
+
+import pytest
+
+from coterie.reproduction.claims import Claim, Comparison, check
+
+CELLS = {
+    ("a", "M", "accuracy"): 0.8,
+    ("a", "N", "accuracy"): 0.7,
+    ("b", "M", "accuracy"): 0.6,
+    ("b", "N", "accuracy"): 0.65,
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "held"),
+    [
+        ("a / M / accuracy > a / N / accuracy", True),
+        ("a / M / accuracy > a / N / accuracy + 0.2", False),
+        ("a / M / accuracy < 0.9", True),
+        ("b / M / accuracy > b / N / accuracy + -0.1", True),
+        ("b / M / accuracy ~ b / N / accuracy ± 0.06", True),
+        ("b / M / accuracy ~ b / N / accuracy ± 0.01", False),
+        ("* / M / accuracy > * / N / accuracy", False),
+        ("* / M / accuracy > 0.5", True),
+        ("c / M / accuracy > 0.5", None),
+    ],
+)
+def test_a_comparison_holds_or_not_or_is_open(text: str, held: bool | None) -> None:
+    assert Comparison.of(text).check(CELLS, ["a", "b"])[0] is held
+
+
+def test_a_claim_needs_all_its_comparisons() -> None:
+    def outcome(*texts: str) -> str:
+        return check(Claim("says", "where", texts), CELLS, ["a", "b"])[0]
+
+    assert outcome("a / M / accuracy > 0.5", "b / M / accuracy > 0.5") == "held"
+    assert outcome("a / M / accuracy > 0.5", "c / M / accuracy > 0.5") == "not run"
+    assert outcome("a / M / accuracy > 0.9", "c / M / accuracy > 0.5") == "not held"
+    assert check(Claim("says", "where", (), "no data"), CELLS, ["a"]) == ("not testable", "no data")
+
+
+def test_numbers_behind_a_claim_are_told() -> None:
+    _, numbers = check(Claim("says", "where", ("* / M / accuracy > * / N / accuracy",)), CELLS, ["a", "b"])
+    assert numbers == "0.8 > 0.7, 0.6 > 0.65 (not)"
