@@ -314,6 +314,7 @@ CASES = [
         ("model: the model does not accept this data", "target"),
         {
             "own/a.csv": "x,y\n1,7\n2,0\n3,1\n4,2\n5,3\n",
+            "own/b.csv": "x,y\n1,7\n2,0\n",
             "narrow_for_a_test.py": "import torch\ndef make() -> torch.nn.Module:\n    return torch.nn.Linear(1, 3)\n",
         },
     ),

@@ -149,8 +149,10 @@ def test_a_folder_without_a_run(where: str, made: Path, capsys: pytest.CaptureFi
     assert main(["show", str(made / where)]) == 2
     said = capsys.readouterr()
     assert said.out == ""
+    below = "" if where else f": {made / 'run'}"
     assert said.err == (
-        f"coterie: {made / where} holds no run; allowed is a folder made by `coterie run`, or one of its methods'\n"
+        f"coterie: {made / where} holds no run; allowed is a folder made by `coterie run`, or one of its methods'"
+        f"{below}\n"
     )
 
 

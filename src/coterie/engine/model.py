@@ -228,7 +228,8 @@ class FunctionalModel:
                     return dtype == torch.int64
                 except Exception:  # a module of the user's may raise anything
                     continue
-        return True  # it takes neither, which `probe` will say
+        # it takes neither: `probe` will say why, of what it was most likely made for
+        return any(isinstance(part, nn.Embedding | nn.EmbeddingBag) for part in self.module.modules())
 
     def taken(self, x: Tensor) -> Tensor:
         """Inputs on the device, as the model takes them; images stay uint8."""

@@ -70,7 +70,7 @@ class Inputs:
 def _tensor(x: Any) -> Tensor:
     """Of a tensor, an array, a table or lists of numbers."""
     try:
-        return torch.as_tensor(x.to_numpy() if hasattr(x, "to_numpy") else x)
+        return torch.as_tensor(x.to_numpy(copy=True) if hasattr(x, "to_numpy") else x)
     except (TypeError, ValueError, RuntimeError) as problem:
         raise CoterieError(
             f"x is a {type(x).__name__} that holds other things than numbers; allowed is a tensor, an array, or a "
