@@ -71,6 +71,15 @@ def test_the_final_phase_of_a_mixture_trains_each_center_on_its_own_points() -> 
     assert found.rows[0, :, 0].tolist() == pytest.approx([-1 + 0.9**10, 5 - 0.9**10])
 
 
+def test_with_hard_clusters_a_mixture_is_the_clients_center() -> None:
+    """Its final phase trains it on the points that no other center fits better, here 5 and 5."""
+    cohort = one_number_cohort(([1, 1, 1], [-1, 5, 5]), training=STEP)
+    for way, row in (("parameters", 4), ("mixture", 4), ("mixture+final", 5 - 0.9**10)):
+        found = personalise.made(way, IFCA(2), cohort, offered(cohort, 0, 4))
+        assert found.rows.flatten().tolist() == pytest.approx([row])
+        assert found.weights.tolist() == [[1]]
+
+
 def test_a_final_phase_leaves_no_trace_in_what_the_client_keeps() -> None:
     cohort = one_number_cohort(([1, 1], [0, 4]), training=replace(MOMENTUM, batch_size=None))
     personalise.made("mean+final", FedSPD(2), cohort, offered(cohort, 0, 4))
@@ -152,8 +161,8 @@ def test_few_points_follow_the_population_and_many_their_own() -> None:
     cohort = one_number_cohort(([1] * 5, [4.0] * 5), ([1] * 2000, [4.0] * 2000), training=STEP)
     offer = offered(cohort, 0, 4)
     ways = personalise.ways_to_choose(IFCA(2), offer)
-    assert ways == ["largest", "mean", "largest+final", "mean+final"]
-    liked = torch.tensor([[5.0, 1.0, 5.0, 5.0]], dtype=F64).expand(2, -1)  # the mean of all centers
+    assert ways == ["largest", "mean", "largest+final", "mean+final", "mixture+final"]
+    liked = torch.tensor([[5.0, 1.0, 5.0, 5.0, 5.0]], dtype=F64).expand(2, -1)  # the mean of all centers
     choice = personalise._choice(IFCA(2), cohort, Messages(offer.clients, {**offer.fields, "prior": liked}))
     assert [ways[i] for i in choice.tolist()] == ["mean", "largest"]
     alone = personalise._choice(IFCA(2), cohort, offer)
@@ -268,7 +277,7 @@ def test_of_several_attempts_the_best_ones_errors_count() -> None:
     tensors, numbers = first.save()
     second.load({name: t.clone() for name, t in tensors.items()}, numbers)
     for run in (finish(straight), finish(second)):
-        kept = run.clients.cohort.recall("errors of ways", torch.full((12, 6), torch.nan, dtype=F64))  # type: ignore[attr-defined]
+        kept = run.clients.cohort.recall("errors of ways", torch.full((12, 7), torch.nan, dtype=F64))  # type: ignore[attr-defined]
         assert run.prior is not None
         torch.testing.assert_close(run.prior[0], kept.mean(0))
     assert torch.equal(straight.finish().personal.rows, second.finish().personal.rows)

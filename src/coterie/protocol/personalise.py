@@ -25,7 +25,7 @@ from coterie.protocol.algorithm import Algorithm
 from coterie.protocol.client_state import ClientState
 from coterie.protocol.cohort import Cohort
 from coterie.protocol.message import Fields, Messages, RoundContext
-from coterie.protocol.personal import Personal, mix_rows
+from coterie.protocol.personal import Personal, chosen, mix_rows
 
 Way = Literal[
     "own",  # as the algorithm does
@@ -64,7 +64,7 @@ def finish(way: Way, algorithm: Algorithm, cohort: Cohort, offer: Messages) -> P
     if way != "auto":
         return made(way, algorithm, cohort, offer)
     ways, choice = ways_to_choose(algorithm, offer), _choice(algorithm, cohort, offer)
-    parts = offer.centers.shape[1] if "mixture" in ways else 1
+    parts = offer.centers.shape[1] if algorithm.soft else 1
     rows = offer.centers.new_empty(len(cohort), parts, offer.centers.shape[2])
     weights = rows.new_zeros(len(cohort), parts)
     for number, name in enumerate(ways):
@@ -81,7 +81,8 @@ def ways_to_choose(algorithm: Algorithm, offer: Messages) -> list[str]:
     starts = ["mixture", "parameters", "largest", "mean"] if algorithm.soft else ["largest", "mean"]
     if "common" in offer.fields:
         starts.append("common")
-    return [*starts, *(start + FINAL for start in starts)]
+    finals = starts if algorithm.soft else [*starts, "mixture"]
+    return [*starts, *(start + FINAL for start in finals)]
 
 
 def try_all(algorithm: Algorithm, cohort: Cohort, offer: Messages) -> Fields:
@@ -137,6 +138,8 @@ def made(way: str, algorithm: Algorithm, cohort: Cohort, offer: Messages) -> Per
     points = torch.ones_like(cohort.points.at, dtype=torch.bool)[:, None]
     if start == "mixture":  # trained on all points, the centers would become alike
         points = one_hot(cohort.nearest(offer.centers), offer.centers.shape[1]).bool()
+        if not algorithm.soft:
+            points = points.gather(1, _largest(algorithm, cohort, offer)[cohort.points.owner, None])
     return replace(personal, rows=_final_phase(cohort, personal.rows, points))
 
 
@@ -145,12 +148,17 @@ def _begun(start: str, algorithm: Algorithm, cohort: Cohort, offer: Messages) ->
         return Personal.single(offer.common)
     if start == "mean":
         return Personal.single(offer.centers.mean(1))
+    if start == "largest" or not algorithm.soft:
+        return Personal.single(chosen(offer.centers, _largest(algorithm, cohort, offer)))
     importance = algorithm.importance(cohort, offer)
-    if start == "largest":
-        return Personal.largest(offer.centers, importance)
     if start == "mixture":
         return Personal(offer.centers, importance)
     return Personal.single(mix_rows(importance, offer.centers))
+
+
+def _largest(algorithm: Algorithm, cohort: Cohort, offer: Messages) -> Tensor:
+    """(client,) the cluster of largest importance."""
+    return algorithm.importance(cohort, offer).argmax(1)
 
 
 def _final_phase(cohort: Cohort, rows: Tensor, points: Tensor) -> Tensor:
