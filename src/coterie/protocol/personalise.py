@@ -43,6 +43,7 @@ Way = Literal[
 HELD_OUT = 10  # one in so many points
 FINAL = "+final"
 FINAL_EPOCHS, FINAL_RATE = 10, 0.5  # as FedSPD has them; times the rate that training began with
+FINAL_GAIN = 0.02  # the part of the error that a final phase must gain: what it begins with is still trained on
 PRIOR = 200  # points that all clients' errors count for, beside a client's own
 ALIKE = 1e-6  # errors that differ by less than this part of them do not; rounding shall decide nothing
 
@@ -124,6 +125,8 @@ def _choice(algorithm: Algorithm, cohort: Cohort, offer: Messages) -> Tensor:
     errors = errors * points[:, None]
     if "prior" in offer.fields:
         errors = errors + PRIOR * offer.prior
+    final = torch.tensor([way.endswith(FINAL) for way in ways], device=errors.device)
+    errors = torch.where(final, errors * (1 + FINAL_GAIN), errors)
     least = errors.min(1, keepdim=True).values
     alike = errors <= least + ALIKE * least.abs()
     return torch.where(alike, torch.arange(len(ways), device=errors.device), len(ways)).min(1).values
