@@ -31,7 +31,7 @@ from coterie.errors import CoterieError
 from coterie.protocol.coordinator import Coordinator
 from coterie.protocol.topology import Topology
 from coterie.runs.metrics import ari
-from tests.builders import TRAINING, clients, finish, linear, simulation
+from tests.builders import TRAINING, finish, linear, simulation
 
 EVERYBODY = Participation()
 
@@ -140,11 +140,9 @@ def test_absent_peers_and_rewired_edges_agree_in_the_end(seed: int) -> None:
     assert int(agreed.mode().values) == max(before)
 
 
-def test_too_few_clients_are_said_and_nobody_has_a_cluster(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING, "coterie"):
-        one = finish(run(Graph("complete"), about=clients().permuted([0, 1])))
-    assert "2 clients are too few to find 3 corners" in caplog.text
-    assert one.evaluate().importance.tolist() == [[1 / 3] * 3] * 2
+def test_more_corners_than_clients_are_refused() -> None:
+    with pytest.raises(CoterieError, match="up to 2, the number of clients"):
+        run(Graph("complete"), about=data().permuted([0, 1]))
 
 
 def test_a_row_far_from_all_others_is_not_finite_and_left_out(caplog: pytest.LogCaptureFixture) -> None:

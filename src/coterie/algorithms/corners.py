@@ -21,7 +21,6 @@ from coterie.protocol.personal import Personal, chosen
 from coterie.protocol.received import Received
 from coterie.protocol.spread import Spread
 from coterie.protocol.state import State
-from coterie.protocol.topology import Topology
 
 log = logging.getLogger("coterie")
 
@@ -79,11 +78,6 @@ class Corners(Algorithm):
         super().__post_init__()
         require(self.alone >= 1, "alone", self.alone, "1 or more")
         require(self.numbers >= 1, "numbers", self.numbers, "1 or more")
-
-    def check(self, n_clients: int, topology: Topology) -> None:
-        super().check(n_clients, topology)
-        if n_clients < self.n_clusters:
-            log.warning("%d clients are too few to find %d corners", n_clients, self.n_clusters)
 
     def sketched(self, rounds: int) -> int:
         """The round whose rows are sketched: half of the rounds are left to average in."""
@@ -221,6 +215,8 @@ class Corners(Algorithm):
 
     def importance(self, cohort: Cohort, offer: Messages) -> Tensor:
         """(client, cluster) where a client's sketch lies between the corners; even before they are found."""
+        if "corners" not in offer.fields:  # who comes after the end is offered the centers alone
+            return one_hot(least_loss(cohort, offer.centers), self.n_clusters).to(offer.centers.dtype)
         even = offer.corners.new_full((len(cohort), self.n_clusters), 1 / self.n_clusters)
         if not bool((offer.agreed > 0).any()):
             return even
@@ -233,6 +229,5 @@ class Corners(Algorithm):
 
     def onboard(self, cohort: Cohort, offer: Messages) -> tuple[Tensor, Personal]:
         """By the center of least loss, for it has no row."""
-        choice = least_loss(cohort, offer.centers)
-        importance = one_hot(choice, self.n_clusters).to(offer.centers.dtype)
+        importance = self.importance(cohort, offer)
         return importance, Personal.largest(offer.centers, importance)

@@ -43,7 +43,9 @@ Way = Literal[
 HELD_OUT = 10  # one in so many points
 FINAL = "+final"
 FINAL_EPOCHS, FINAL_RATE = 10, 0.5  # as FedSPD has them; times the rate that training began with
-FINAL_GAIN = 0.02  # the part of the error that a final phase must gain: what it begins with is still trained on
+FINAL_GAIN = (
+    0.02  # the part of the error that a final phase must gain: what it begins with is still trained on
+)
 PRIOR = 200  # points that all clients' errors count for, beside a client's own
 ALIKE = 1e-6  # errors that differ by less than this part of them do not; rounding shall decide nothing
 
