@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from coterie.experiment.study import (
     tasks_of,
     tuning_of,
 )
+from coterie.runs.folder import NEEDED, RunFolder
 
 TABLE: dict[str, Any] = {
     "rounds": 2,
@@ -78,7 +78,8 @@ def test_tasks_are_what_is_not_finished(tmp_path: Path) -> None:
     begin(asked, tmp_path)
     done = tmp_path / "seed-3" / "FedAvg"
     done.mkdir()
-    (done / "summary.json").write_text("{}")
+    for name in ("summary.json", "result.safetensors"):
+        (done / name).write_text("{}")
     assert next(task.name for task in tasks_of(asked, tmp_path)) == "seed-3/FedProx"
 
 
@@ -113,8 +114,8 @@ def test_the_best_held_out_score_chooses_for_each_method(tmp_path: Path) -> None
         for method in experiment.methods:
             folder = experiment.folder_of(method, place)
             folder.mkdir()
-            text = json.dumps({"personal": {"loss": losses[method.label]}})
-            (folder / "summary.json").write_text(text)
+            summary: dict[str, Any] = dict.fromkeys(NEEDED)
+            RunFolder(folder).write_summary({**summary, "personal": {"loss": losses[method.label]}})
     chosen, lines = choose(tmp_path)
     assert [method.label for method in chosen.methods] == ["FedAvg", "FedProx"]
     assert [method.stages[0].training.learning_rate for method in chosen.methods] == [0.1, 0.2]

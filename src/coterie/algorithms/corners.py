@@ -217,12 +217,13 @@ class Corners(Algorithm):
         """(client, cluster) where a client's sketch lies between the corners; even before they are found."""
         if "corners" not in offer.fields:  # who comes after the end is offered the centers alone
             return one_hot(least_loss(cohort, offer.centers), self.n_clusters).to(offer.centers.dtype)
-        even = offer.corners.new_full((len(cohort), self.n_clusters), 1 / self.n_clusters)
-        if not bool((offer.agreed > 0).any()):
-            return even
-        sketch = self._kept_sketch(cohort).double().cpu().numpy()
-        shares = coordinates(sketch, offer.corners.double().cpu().numpy())
-        return torch.where((offer.agreed > 0)[:, None], torch.from_numpy(shares).to(even), even)
+        shares = offer.corners.new_full((len(cohort), self.n_clusters), 1 / self.n_clusters)
+        who = (offer.agreed > 0).nonzero()[:, 0]
+        if not len(who):
+            return shares
+        sketch = self._kept_sketch(cohort.take(who)).double().cpu().numpy()  # others make theirs when they need it
+        found = coordinates(sketch, offer.corners[who].double().cpu().numpy())
+        return shares.index_copy(0, who, torch.from_numpy(found).to(shares))
 
     def personal(self, cohort: Cohort, offer: Messages) -> Personal:
         return Personal.single(cohort.recall("row", cohort.initial))
