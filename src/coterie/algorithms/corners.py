@@ -221,7 +221,8 @@ class Corners(Algorithm):
         who = (offer.agreed > 0).nonzero()[:, 0]
         if not len(who):
             return shares
-        sketch = self._kept_sketch(cohort.take(who)).double().cpu().numpy()  # others make theirs when they need it
+        some = cohort.take(who)  # others make their sketch when they need it
+        sketch = self._kept_sketch(some).double().cpu().numpy()
         found = coordinates(sketch, offer.corners[who].double().cpu().numpy())
         return shares.index_copy(0, who, torch.from_numpy(found).to(shares))
 
