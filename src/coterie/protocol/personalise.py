@@ -44,6 +44,7 @@ HELD_OUT = 10  # one in so many points
 FINAL = "+final"
 FINAL_EPOCHS, FINAL_RATE = 10, 0.5  # as FedSPD has them; times the rate that training began with
 PRIOR = 200  # points that all clients' errors count for, beside a client's own
+NEWCOMER = "newcomer"  # a field of what a newcomer is offered: its importance
 ALIKE = 1e-6  # errors that differ by less than this part of them do not; rounding shall decide nothing
 
 
@@ -150,7 +151,7 @@ def _begun(start: str, algorithm: Algorithm, cohort: Cohort, offer: Messages) ->
         return Personal.single(offer.centers.mean(1))
     if start == "largest" or not algorithm.soft:
         return Personal.single(chosen(offer.centers, _largest(algorithm, cohort, offer)))
-    importance = algorithm.importance(cohort, offer)
+    importance = _importance(algorithm, cohort, offer)
     if start == "mixture":
         return Personal(offer.centers, importance)
     return Personal.single(mix_rows(importance, offer.centers))
@@ -158,7 +159,12 @@ def _begun(start: str, algorithm: Algorithm, cohort: Cohort, offer: Messages) ->
 
 def _largest(algorithm: Algorithm, cohort: Cohort, offer: Messages) -> Tensor:
     """(client,) the cluster of largest importance."""
-    return algorithm.importance(cohort, offer).argmax(1)
+    return _importance(algorithm, cohort, offer).argmax(1)
+
+
+def _importance(algorithm: Algorithm, cohort: Cohort, offer: Messages) -> Tensor:
+    """(client, cluster) as the algorithm finds it; a newcomer's has been found."""
+    return offer.fields[NEWCOMER] if NEWCOMER in offer.fields else algorithm.importance(cohort, offer)
 
 
 def _final_phase(cohort: Cohort, rows: Tensor, points: Tensor) -> Tensor:
