@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
+from coterie.prng import uniform
 from coterie.protocol.algorithm import Algorithm
 from coterie.protocol.client_state import ClientState
 from coterie.protocol.cohort import Cohort
@@ -54,8 +55,10 @@ def chosen_after(rounds: int) -> int:
 
 
 def held_out(cohort: Cohort) -> Tensor:
-    """(point,) bool: the same in every round. Who has one point holds out none."""
-    return cohort.when(RoundContext(cohort.context.seed)).part(HELD_OUT, "personal")
+    """(point,) bool: the same in every round. A tenth of a few points is rounded up or down at random."""
+    always = cohort.when(RoundContext(cohort.context.seed))
+    count = cohort.sizes / HELD_OUT + uniform(always.key("how many for personal"))
+    return always.some(count.long(), "personal")
 
 
 def finish(way: Way, algorithm: Algorithm, cohort: Cohort, offer: Messages) -> Personal:
@@ -94,8 +97,11 @@ def try_all(algorithm: Algorithm, cohort: Cohort, offer: Messages) -> Fields:
 
 
 def prior(tried: Messages) -> Tensor | None:
-    """At the aggregator: (1, way) the mean over clients; None where nobody answered."""
-    return tried.errors.mean(0, keepdim=True) if len(tried) else None
+    """At the aggregator: (1, way) the mean over the clients that held points out; None where nobody did."""
+    if not len(tried):
+        return None
+    found = tried.errors[(tried.errors > 0).any(1)]
+    return found.mean(0, keepdim=True) if len(found) else None
 
 
 def _errors(algorithm: Algorithm, cohort: Cohort, offer: Messages) -> Tensor:
