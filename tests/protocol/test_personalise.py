@@ -147,13 +147,29 @@ def test_points_held_out_are_not_trained_on_and_then_they_are() -> None:
 
 
 def test_the_same_points_are_held_out_in_every_round_and_by_each_client_alone() -> None:
-    cohort = one_number_cohort(([1] * 23, [0] * 23), ([1] * 4, [0] * 4), ([1], [0]), training=STEP)
+    cohort = one_number_cohort(([1] * 230, [0] * 230), ([1] * 4, [0] * 4), ([1], [0]), training=STEP)
     held = personalise.held_out(cohort)
-    assert [int(held[cohort.points.owner == i].sum()) for i in range(3)] == [2, 1, 0]
+    assert [int(held[cohort.points.owner == i].sum()) for i in (0, 2)] == [23, 0]
     later = cohort.when(RoundContext(0, stage=1, round=7))
     assert torch.equal(personalise.held_out(later), held)
-    assert torch.equal(personalise.held_out(cohort.take(torch.tensor([0]))), held[:23])
+    assert torch.equal(personalise.held_out(cohort.take(torch.tensor([0]))), held[:230])
     assert not torch.equal(personalise.held_out(cohort.when(RoundContext(1))), held)
+
+
+def test_a_tenth_of_all_points_is_held_out_however_few_a_client_has() -> None:
+    """Of 400 clients with 4 points, 40 of 100 hold out one: at least one each would be a quarter of all points."""
+    cohort = one_number_cohort(*[([1] * 4, [0.0] * 4)] * 400, training=STEP)
+    counts = torch.bincount(cohort.points.owner[personalise.held_out(cohort)], minlength=400)
+    assert set(counts.tolist()) == {0, 1}
+    assert 0.35 < float(counts.double().mean()) < 0.45
+
+
+def test_clients_that_held_out_nothing_have_no_say() -> None:
+    tried = messages([0, 1, 2], errors=[[1.0, 3.0], [0.0, 0.0], [2.0, 5.0]])
+    found = personalise.prior(tried)
+    assert found is not None
+    assert found.tolist() == [[1.5, 4.0]]
+    assert personalise.prior(messages([0], errors=[[0.0, 0.0]])) is None
 
 
 def test_few_points_follow_the_population_and_many_their_own() -> None:
@@ -208,8 +224,10 @@ def test_clients_hold_out_until_they_choose(rounds: int, after: int) -> None:
     run, full = simulation(plan(WeCFL(2), rounds)), clients().train.sizes
     for number in range(rounds):
         sizes = run.step().size
-        expected = full - (full // 10).clamp(min=1) if number < after else full
-        assert torch.equal(sizes, expected)
+        cohort = run.clients.cohort  # type: ignore[attr-defined]
+        held = torch.bincount(cohort.points.owner[personalise.held_out(cohort)], minlength=12)
+        assert 0 < int(held.sum()) < 0.15 * int(full.sum())
+        assert torch.equal(sizes, full - held if number < after else full)
 
 
 def test_the_common_model_is_fedavg_on_the_points_that_are_not_held_out() -> None:

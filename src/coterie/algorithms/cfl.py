@@ -121,5 +121,5 @@ class CFL(Algorithm):
     def personal(self, cohort: Cohort, offer: Messages) -> Personal:
         return Personal.single(offer.center)
 
-    def placed(self, cohort: Cohort, offer: Messages) -> Messages:
-        return of_least_loss(cohort, offer)
+    def onboard(self, cohort: Cohort, offer: Messages) -> tuple[Tensor, Personal]:
+        return super().onboard(cohort, of_least_loss(cohort, offer))

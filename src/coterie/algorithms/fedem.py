@@ -84,10 +84,10 @@ class FedEM(Algorithm):
             return Personal.largest(offer.centers, pi)
         return Personal(offer.centers, pi)
 
-    def placed(self, cohort: Cohort, offer: Messages) -> Messages:
+    def onboard(self, cohort: Cohort, offer: Messages) -> tuple[Tensor, Personal]:
         for _ in range(50):  # eqs. (12) and (13) with the centers as they are: a concave problem in π
             cohort.keep("importance", self.importance(cohort, offer))
-        return offer
+        return super().onboard(cohort, offer)
 
     # at the aggregator
     def combine(self, state: State, received: Received) -> State:

@@ -75,8 +75,8 @@ class ClusteredByRow(Algorithm):
     def personal(self, cohort: Cohort, offer: Messages) -> Personal:
         return Personal.single(offer.center)
 
-    def placed(self, cohort: Cohort, offer: Messages) -> Messages:
-        return of_least_loss(cohort, offer)
+    def onboard(self, cohort: Cohort, offer: Messages) -> tuple[Tensor, Personal]:
+        return super().onboard(cohort, of_least_loss(cohort, offer))
 
 
 def least_loss(cohort: Cohort, centers: Tensor) -> Tensor:

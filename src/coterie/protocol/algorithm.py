@@ -170,9 +170,4 @@ class Algorithm(Checked):
 
     def onboard(self, cohort: Cohort, offer: Messages) -> tuple[Tensor, Personal]:
         """Importance and model of clients that come after the end; they are offered the centers and no more."""
-        offer = self.placed(cohort, offer)
         return self.importance(cohort, offer), self.finish(cohort, offer)
-
-    def placed(self, cohort: Cohort, offer: Messages) -> Messages:
-        """What such clients go by, when they have found out where they belong."""
-        return offer

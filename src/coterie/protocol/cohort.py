@@ -113,7 +113,10 @@ class Cohort:
 
     def part(self, one_in: int, purpose: str) -> Tensor:
         """(point,) bool: one in so many of each client's points, drawn; at least one, but never all."""
-        count = (self.sizes // one_in).clamp(min=1)
+        return self.some((self.sizes // one_in).clamp(min=1), purpose)
+
+    def some(self, count: Tensor, purpose: str) -> Tensor:
+        """(point,) bool: so many of each client's points (client,), drawn, but never all."""
         return self._ranks(purpose) < torch.minimum(count, self.sizes - 1)[self.points.owner]
 
     def _ranks(self, purpose: str) -> Tensor:

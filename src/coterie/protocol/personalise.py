@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
+from coterie.prng import uniform
 from coterie.protocol.algorithm import Algorithm
 from coterie.protocol.client_state import ClientState
 from coterie.protocol.cohort import Cohort
@@ -47,6 +48,7 @@ FINAL_GAIN = (
     0.02  # the part of the error that a final phase must gain: what it begins with is still trained on
 )
 PRIOR = 200  # points that all clients' errors count for, beside a client's own
+NEWCOMER = "newcomer"  # a field of what a newcomer is offered: its importance
 ALIKE = 1e-6  # errors that differ by less than this part of them do not; rounding shall decide nothing
 
 
@@ -56,8 +58,10 @@ def chosen_after(rounds: int) -> int:
 
 
 def held_out(cohort: Cohort) -> Tensor:
-    """(point,) bool: the same in every round. Who has one point holds out none."""
-    return cohort.when(RoundContext(cohort.context.seed)).part(HELD_OUT, "personal")
+    """(point,) bool: the same in every round. A tenth of a few points is rounded up or down at random."""
+    always = cohort.when(RoundContext(cohort.context.seed))
+    count = cohort.sizes / HELD_OUT + uniform(always.key("how many for personal"))
+    return always.some(count.long(), "personal")
 
 
 def finish(way: Way, algorithm: Algorithm, cohort: Cohort, offer: Messages) -> Personal:
@@ -96,8 +100,11 @@ def try_all(algorithm: Algorithm, cohort: Cohort, offer: Messages) -> Fields:
 
 
 def prior(tried: Messages) -> Tensor | None:
-    """At the aggregator: (1, way) the mean over clients; None where nobody answered."""
-    return tried.errors.mean(0, keepdim=True) if len(tried) else None
+    """At the aggregator: (1, way) the mean over the clients that held points out; None where nobody did."""
+    if not len(tried):
+        return None
+    found = tried.errors[(tried.errors > 0).any(1)]
+    return found.mean(0, keepdim=True) if len(found) else None
 
 
 def _errors(algorithm: Algorithm, cohort: Cohort, offer: Messages) -> Tensor:
@@ -155,7 +162,7 @@ def _begun(start: str, algorithm: Algorithm, cohort: Cohort, offer: Messages) ->
         return Personal.single(offer.centers.mean(1))
     if start == "largest" or not algorithm.soft:
         return Personal.single(chosen(offer.centers, _largest(algorithm, cohort, offer)))
-    importance = algorithm.importance(cohort, offer)
+    importance = _importance(algorithm, cohort, offer)
     if start == "mixture":
         return Personal(offer.centers, importance)
     return Personal.single(mix_rows(importance, offer.centers))
@@ -163,7 +170,12 @@ def _begun(start: str, algorithm: Algorithm, cohort: Cohort, offer: Messages) ->
 
 def _largest(algorithm: Algorithm, cohort: Cohort, offer: Messages) -> Tensor:
     """(client,) the cluster of largest importance."""
-    return algorithm.importance(cohort, offer).argmax(1)
+    return _importance(algorithm, cohort, offer).argmax(1)
+
+
+def _importance(algorithm: Algorithm, cohort: Cohort, offer: Messages) -> Tensor:
+    """(client, cluster) as the algorithm finds it; a newcomer's has been found."""
+    return offer.fields[NEWCOMER] if NEWCOMER in offer.fields else algorithm.importance(cohort, offer)
 
 
 def _final_phase(cohort: Cohort, rows: Tensor, points: Tensor) -> Tensor:

@@ -35,7 +35,7 @@ from coterie.protocol.evaluation import best_of
 from coterie.protocol.fit import FEWEST, RIVALS, of_center, own_center
 from coterie.protocol.message import Messages, RoundContext
 from coterie.protocol.personal import Personal
-from coterie.protocol.personalise import Way, finish
+from coterie.protocol.personalise import NEWCOMER, Way, finish
 from coterie.protocol.result import Result
 from coterie.protocol.state import State
 from coterie.runs.inputs import Inputs
@@ -177,12 +177,12 @@ def onboard(summary: Summary, recipe: Recipe, result: Result, given: Client) -> 
 
 
 def _onboarded(recipe: Recipe, cohort: Cohort, offer: Messages) -> tuple[Tensor, Personal]:
-    algorithm = recipe.algorithm
+    """Whatever the way to its model, the algorithm says where it belongs."""
+    importance, own = recipe.algorithm.onboard(cohort, offer)
     if recipe.personal == "own":
-        return algorithm.onboard(cohort, offer)
-    placed = algorithm.placed(cohort, offer)
-    offer = Messages(offer.clients, {**offer.fields, **placed.fields})
-    return algorithm.importance(cohort, offer), finish(recipe.personal, algorithm, cohort, offer)
+        return importance, own
+    offer = Messages(offer.clients, {**offer.fields, NEWCOMER: importance})
+    return importance, finish(recipe.personal, recipe.algorithm, cohort, offer)
 
 
 def _cohort(summary: Summary, recipe: Recipe, given: Client, where: str) -> Cohort:
