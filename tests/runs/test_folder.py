@@ -141,3 +141,15 @@ def test_links_are_not_written_through_and_not_followed(tmp_path: Path) -> None:
     store.clear()
     assert (tmp_path / "letter").read_text() == "mine"
     assert (precious / "000001.safetensors").read_text() == "mine"
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_linked_folder_is_not_written_through(tmp_path: Path, resume: bool) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "clients").symlink_to(tmp_path / "elsewhere")
+    if resume:
+        (tmp_path / "run" / "experiment.toml").write_text("x = 1\n")
+    with pytest.raises(CoterieError, match="is a link"):
+        RunFolder(tmp_path / "run").open("x = 1\n", resume)
+    assert not list((tmp_path / "elsewhere").iterdir())

@@ -65,6 +65,8 @@ class RunFolder:
 
     def open(self, experiment: str, resume: bool) -> None:
         """For a run that begins here, or for one to go on with."""
+        if (self.folder / "clients").is_symlink():
+            raise CoterieError(f"{self.folder / 'clients'} is a link; a run writes through none: remove it")
         if resume and not self.experiment.exists():
             raise CoterieError(f"{self.folder} holds no run that could be resumed; start one there")
         if not resume:

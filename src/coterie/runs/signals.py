@@ -29,10 +29,12 @@ class WholeRounds:
     def __enter__(self) -> Self:
         self._mine = (
             threading.current_thread() is threading.main_thread()  # others may not take signals
-            and self._before[signal.SIGINT] is signal.default_int_handler
+            # a shell has what it runs in the background ignore Ctrl-C; SIGTERM still comes
+            and self._before[signal.SIGINT] in (signal.default_int_handler, signal.SIG_IGN)
         )
         if self._mine:
-            signal.signal(signal.SIGINT, self._ask)
+            if self._before[signal.SIGINT] is not signal.SIG_IGN:
+                signal.signal(signal.SIGINT, self._ask)
             signal.signal(signal.SIGTERM, self._ask if self.group.size == 1 else self._end)
         return self
 
