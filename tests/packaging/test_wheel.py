@@ -78,7 +78,11 @@ def test_the_wheel_is_the_package_and_nothing_else(built: Path) -> None:
         files = {name for name in archive.namelist() if ".dist-info/" not in name}
     here = ROOT / "src"
     written = {str(path.relative_to(here)) for path in here.rglob("*.py")}
-    assert files == {*written, "coterie/py.typed"}
+    papers = ("fedsoft", "kfed", "wecfl", "fedspd")
+    items = [path for paper in papers for path in (ROOT / "experiments" / paper).glob("*.toml")]
+    assert len(items) == 84
+    packed = {f"coterie/reproduction/items/{path.parent.name}/{path.name}" for path in items}
+    assert files == {*written, *packed, "coterie/py.typed"}
 
 
 def test_the_wheel_works_in_an_empty_environment(built: Path, tmp_path: Path) -> None:
