@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from scipy.optimize import linear_sum_assignment
-from scipy.spatial.distance import pdist
 from sklearn.cluster import KMeans
 from sklearn.metrics.cluster import contingency_matrix
 
@@ -35,16 +34,6 @@ NEEDED = {"one initialisation": 98.0, "ten initialisations": 99.5}
 NUMBER = 8  # bytes of a number
 
 Floats = npt.NDArray[np.float64]
-
-
-def mixture(d: int, k: int, seed: int) -> tuple[list[Floats], npt.NDArray[np.int64]]:
-    """The points of each device, and the component of each point."""
-    chance = np.random.default_rng([seed, d, k])
-    means = chance.normal(size=(k, d))
-    means *= SEPARATION / pdist(means).min()
-    groups = np.arange(k).reshape(round(k**0.5), -1)  # G_i
-    components = [np.repeat(group, EACH) for group in groups for _ in range(M0)]
-    return [means[c] + chance.normal(size=(len(c), d)) for c in components], np.concatenate(components)
 
 
 def accuracy(truth: npt.NDArray[np.int64], labels: npt.NDArray[np.int64]) -> float:
@@ -70,7 +59,7 @@ def sent(model: KFed, pooled: KMeans, n: int) -> dict[str, Any]:
 
 
 def row(d: int, k: int, seed: int) -> dict[str, Any]:
-    points, truth = mixture(d, k, seed)
+    points, truth = mixture(d, k, M0, EACH, SEPARATION, seed)
     x, result = np.concatenate(points), {"d": d, "k": k}
     begun = time.perf_counter()
     pooled = KMeans(k, n_init=N_INIT, random_state=seed).fit(x)

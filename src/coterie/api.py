@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from coterie import toml
 from coterie.algorithms.initialisation import Initialisation, as_stages
@@ -73,23 +73,7 @@ def load(
             f"the model has {rows.width} numbers and those in {folder} have {tensors['centers'].shape[1]}; "
             "it must be the model of that run"
         )
-    own = tensors["personal.rows"].expand(len(ids), -1, -1)  # one model for all is kept once
-    models = Personal(own, tensors["personal.weights"])
-    kept = Kept.of(store, tensors, summary)
-    parts = [
-        tensors[name] for name in ("fit.losses", "fit.points") if name in tensors
-    ]  # older runs have none
-    result = Result(
-        tensors["centers"],
-        kept.importance,
-        models,
-        Fit(*parts) if parts else None,
-        kept.margin,
-        kept.sizes,
-        tensors.get("common"),
-        tensors.get("prior"),
-        scores=kept.scores,
-    )
+    result = _result(store, tensors, len(ids), summary)
     stages = None
     if algorithm is not None:
         stages = as_stages(algorithm, summary["rounds"], training, personal=personal)
@@ -110,6 +94,24 @@ def load(
 
     known = None if in_python and stages is None else recipe
     return Run(rows, ids, summary["task"], result, store.records(), summary, Path(folder), known)
+
+
+def _result(store: RunFolder, tensors: dict[str, Tensor], clients: int, summary: dict[str, Any]) -> Result:
+    """What was known at the end of the run; older runs have no fit."""
+    own = tensors["personal.rows"].expand(clients, -1, -1)  # one model for all is kept once
+    kept = Kept.of(store, tensors, summary)
+    parts = [tensors[name] for name in ("fit.losses", "fit.points") if name in tensors]
+    return Result(
+        tensors["centers"],
+        kept.importance,
+        Personal(own, tensors["personal.weights"]),
+        Fit(*parts) if parts else None,
+        kept.margin,
+        kept.sizes,
+        tensors.get("common"),
+        tensors.get("prior"),
+        scores=kept.scores,
+    )
 
 
 def _model(store: RunFolder, summary: Mapping[str, Any], trust: bool) -> Build:

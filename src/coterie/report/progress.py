@@ -30,16 +30,7 @@ class Watcher(AbstractContextManager["Watcher"]):
         self._bars: Progress | None = None
         self._open = ExitStack()
         if console.is_terminal:
-            self._bars = Progress(
-                TextColumn("{task.description}"),
-                BarColumn(bar_width=24),
-                MofNCompleteColumn(),
-                TextColumn("loss {task.fields[loss]}"),
-                TimeElapsedColumn(),
-                TextColumn("left"),
-                TimeRemainingColumn(elapsed_when_finished=False),
-                console=console,
-            )
+            self._bars = _bars(console, "loss {task.fields[loss]}")
 
     def __enter__(self) -> Watcher:
         if self._bars is not None:
@@ -83,16 +74,7 @@ class ManyWatcher(AbstractContextManager["ManyWatcher"]):
         self._bar_of: dict[str, TaskID] = {}
         self._began: dict[str, float] = {}
         if console.is_terminal:
-            self._bars = Progress(
-                TextColumn("{task.description}"),
-                BarColumn(bar_width=24),
-                MofNCompleteColumn(),
-                TextColumn("{task.fields[loss]}"),
-                TimeElapsedColumn(),
-                TextColumn("left"),
-                TimeRemainingColumn(elapsed_when_finished=False),
-                console=console,
-            )
+            self._bars = _bars(console, "{task.fields[loss]}")
             self._all = self._bars.add_task(self._title(), total=rounds, loss="rounds")
 
     def __enter__(self) -> ManyWatcher:
@@ -128,6 +110,19 @@ class ManyWatcher(AbstractContextManager["ManyWatcher"]):
         self.console.print(
             f"{name}: {how}, {seconds:.1f} s ({self._title()})", highlight=False, markup=False, soft_wrap=True
         )
+
+
+def _bars(console: Console, loss: str) -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        TextColumn(loss),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(elapsed_when_finished=False),
+        console=console,
+    )
 
 
 def _loss(record: dict[str, Any]) -> str:
