@@ -21,6 +21,7 @@ from sklearn.metrics.cluster import contingency_matrix
 
 from coterie import KFed
 from coterie.bench.results import run_seeds
+from coterie.reproduction.clusterings import mixture
 
 ROWS = ((100, 16), (100, 64), (300, 64), (300, 100), (300, 16))  # (d, k) of Table 1
 PAPER = {(100, 16): 100.00, (100, 64): 98.82, (300, 64): 99.27, (300, 100): 98.40, (300, 16): 100.00}
