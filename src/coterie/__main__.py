@@ -4,18 +4,18 @@ import os
 import sys
 from contextlib import suppress
 
+from coterie import ctrl_c
+
 
 def start() -> int:
     """The exit code of the command."""
+    ctrl_c.take()
     try:
         os.getcwd()
         from coterie.cli.main import main
     except FileNotFoundError:
         print("coterie: the current folder is gone; go to another one", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        print("coterie: interrupted", file=sys.stderr)
-        return 130
     return main()
 
 

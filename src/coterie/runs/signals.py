@@ -7,6 +7,7 @@ import signal
 import threading
 from typing import Self
 
+from coterie import ctrl_c
 from coterie.backends.processes import ProcessGroup
 from coterie.errors import Lost
 
@@ -30,7 +31,7 @@ class WholeRounds:
         self._mine = (
             threading.current_thread() is threading.main_thread()  # others may not take signals
             # a shell has what it runs in the background ignore Ctrl-C; SIGTERM still comes
-            and self._before[signal.SIGINT] in (signal.default_int_handler, signal.SIG_IGN)
+            and self._before[signal.SIGINT] in (signal.default_int_handler, ctrl_c.stop, signal.SIG_IGN)
         )
         if self._mine:
             if self._before[signal.SIGINT] is not signal.SIG_IGN:
