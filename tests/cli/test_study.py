@@ -88,6 +88,8 @@ def test_again_begins_anew_and_a_bad_option_loses_nothing(
         (["--seeds", "0", "--seed", "1"], "one of the two"),
         (["--jobs", "1000"], "--jobs is 1000"),
         (["--sweep", "model.hidden=1,2"], "no setting of a method"),
+        (["--sweep-seeds", "7"], "without --sweep"),
+        (["--sweep", "training.learning_rate=0.1,1", "--sweep-seeds", "7-"], "--sweep-seeds"),
         (["--sweep", "training.learning_rate=0.1,fast"], "learning_rate"),
     ],
 )

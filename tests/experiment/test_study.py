@@ -11,6 +11,7 @@ import pytest
 from coterie.errors import CoterieError
 from coterie.experiment.experiment import Experiment, load, parse
 from coterie.experiment.study import (
+    BASE,
     CHOICE,
     SWEEP,
     TUNING,
@@ -103,6 +104,12 @@ def test_a_sweep_is_an_experiment_of_all_values(tmp_path: Path) -> None:
     assert [m.stages[0].algorithm.pull for m in tuning.methods[2:]] == [0.01, 0.01, 1.0, 1.0]
     assert load(tmp_path / TUNING / "experiment.toml") == tuning
     assert is_study(tmp_path)
+
+
+def test_a_sweep_may_choose_on_seeds_of_its_own(tmp_path: Path) -> None:
+    tuning = swept(tmp_path, table(), Sweep.of(["training.learning_rate=0.1,0.2"], (7,)))
+    assert tuning.seeds == (7,)
+    assert load(tmp_path / TUNING / BASE).seeds == (3, 5)
 
 
 def test_the_best_held_out_score_chooses_for_each_method(tmp_path: Path) -> None:

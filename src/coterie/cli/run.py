@@ -49,6 +49,12 @@ def run(
             "may be repeated."
         ),
     ] = None,
+    sweep_seeds: Annotated[
+        str | None,
+        typer.Option(
+            help="The seeds that --sweep chooses on, such as 100-102; those of the runs if not given."
+        ),
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="The run's folder; runs/NAME-SEED if not given.")] = None,
     again: Annotated[bool, typer.Option("--again", help="Start over in a folder that holds a run.")] = False,
     wide: Wide = False,
@@ -63,11 +69,13 @@ def run(
     from coterie.runs.lock import locked
 
     use(data_dir)
+    if sweep_seeds is not None and not sweep:
+        raise CoterieError("--sweep-seeds is given without --sweep; allowed are both, or neither")
     file = here().agree(lambda: read(experiment, set_ or (), seed, _seeds(seeds, seed)))
     asked = here().agree(lambda: parse(*file))
     if asked.seeds or jobs is not None or sweep:
         here().agree(_refuse_together)
-        tried = Sweep.of(sweep) if sweep else None
+        tried = Sweep.of(sweep, _sweep_seeds(sweep_seeds)) if sweep else None
         name = asked.name if asked.seeds else f"{asked.name}-{asked.seed}"
         return run_study(file, tried, out or Path("runs") / name, 1 if jobs is None else jobs, again, wide)
     folder = out or Path("runs") / f"{asked.name}-{asked.seed}"
@@ -118,6 +126,12 @@ def _seeds(text: str | None, seed: int | None) -> tuple[int, ...]:
     if text is not None and seed is not None:
         raise CoterieError(f"--seeds is {text!r} and --seed {seed}; allowed is one of the two")
     return () if text is None else parse_seeds(text)
+
+
+def _sweep_seeds(text: str | None) -> tuple[int, ...]:
+    from coterie.experiment.study import parse_seeds
+
+    return () if text is None else parse_seeds(text, "--sweep-seeds")
 
 
 def _refuse_together() -> None:

@@ -68,17 +68,17 @@ def is_study(folder: Path) -> bool:
         return False
 
 
-def parse_seeds(text: str) -> tuple[int, ...]:
+def parse_seeds(text: str, option: str = "--seeds") -> tuple[int, ...]:
     """Such as 0-4 or 0,2,5-7."""
     seeds: list[int] = []
     for part in text.split(","):
         found = re.fullmatch(r"\s*(\d{1,18})\s*(?:-\s*(\d{1,18})\s*)?", part)
         first, last = (int(found[1]), int(found[2] or found[1])) if found else (1, 0)
         if last < first or last - first >= 10_000:
-            raise CoterieError(f"--seeds is {text!r}; allowed are whole numbers such as 0-4 or 0,2,5")
+            raise CoterieError(f"{option} is {text!r}; allowed are whole numbers such as 0-4 or 0,2,5")
         seeds += range(first, last + 1)
     if len(set(seeds)) < len(seeds):
-        raise CoterieError(f"--seeds is {text!r}; allowed is each seed once")
+        raise CoterieError(f"{option} is {text!r}; allowed is each seed once")
     return tuple(seeds)
 
 
@@ -155,9 +155,10 @@ class Sweep:
     """Names of settings and the values to try: each combination, for every method that they concern."""
 
     values: Mapping[str, Sequence[Any]]
+    seeds: tuple[int, ...] = ()  # to choose on; those of the runs if there are none
 
     @staticmethod
-    def of(texts: Sequence[str]) -> Sweep:
+    def of(texts: Sequence[str], seeds: tuple[int, ...] = ()) -> Sweep:
         """From texts such as algorithm.pull=0.01,0.1,1."""
         values: dict[str, list[Any]] = {}
         for text in texts:
@@ -178,7 +179,7 @@ class Sweep:
                     "or method.0.algorithm.pull for one method of several"
                 )
             values[key] = each
-        return Sweep(values)
+        return Sweep(values, seeds)
 
     def concerning(self, number: int, several: bool) -> list[str]:
         """The settings that concern a method."""
@@ -222,7 +223,8 @@ def tuning_of(read: tuple[toml.Table, str, Path], sweep: Sweep) -> Tuning:
             f"with N from 0 to {len(base.methods) - 1}"
         )
     held_out = base.held_out or HELD_OUT
-    tuning = replace(base, methods=tuple(variants), several=True, held_out=held_out)
+    seeds = sweep.seeds or base.seeds
+    tuning = replace(base, methods=tuple(variants), several=True, held_out=held_out, seeds=seeds)
     parse(toml.read(tuning.resolved(), "the sweep"))  # labels are different, and all can be read again
     return Tuning(base, tuning, tried)
 
