@@ -25,8 +25,7 @@ from statistics import fmean
 from typing import Any, get_args
 
 import torch
-from torch import Tensor, nn
-from torch.nn import functional
+from torch import nn
 
 from coterie import ALGORITHMS, Federation, Stage, Training
 from coterie.algorithms.initialisation import initialised
@@ -67,25 +66,11 @@ FIXED: tuple[Any, ...] = tuple(way for way in get_args(personalise.Way) if way !
 Task = tuple[str, str, str, int]  # problem, algorithm, "fixed" or "auto", seed
 
 
-class CharCNN(nn.Module):
-    """The next character from the last six, which a CPU learns fast."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.embedding, self.window = nn.Embedding(80, 8), nn.Conv1d(8, 64, 6)
-        self.output = nn.Linear(64, 80)
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        seen = functional.pad(self.embedding(tokens).transpose(-1, -2), (5, 0))
-        logits: Tensor = self.output(functional.relu(self.window(seen)).transpose(-1, -2))
-        return logits
-
-
 def setting(problem: str, seed: int) -> tuple[Federation, Callable[[], nn.Module], Training, int]:
     how = dict(PROBLEMS[problem])
     data = named(how.pop("source"), seed, **how)
     if data.task == "next-character":
-        return data, CharCNN, TEXT, 2
+        return data, build("char_cnn", tuple(data.train.x.shape[1:]), data.n_outputs), TEXT, 2
     model = build("mlp", tuple(data.train.x.shape[1:]), data.n_outputs, hidden=(32,))
     return data, model, IMAGES, how.get("clusters", 2)
 

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from coterie.errors import CoterieError
-from coterie.models import MODELS, build, builds_model, char_lstm, cnn, linear, mlp
+from coterie.models import MODELS, build, builds_model, char_cnn, char_lstm, cnn, linear, mlp
 
 
 def size(model: nn.Module) -> int:
@@ -46,8 +46,9 @@ def test_cnn_with_a_hidden_layer():
     assert cnn((1, 28, 28), 10, hidden=(512,))(torch.randn(2, 1, 28, 28)).shape == (2, 10)
 
 
-def test_char_lstm_predicts_every_character_from_those_before():
-    model = char_lstm(20)
+@pytest.mark.parametrize("make", [char_lstm, char_cnn])
+def test_models_of_text_predict_every_character_from_those_before(make):
+    model = make(20)
     tokens = torch.randint(20, (3, 9))
     logits = model(tokens)
     assert logits.shape == (3, 9, 20)
@@ -64,6 +65,7 @@ def test_char_lstm_predicts_every_character_from_those_before():
         ("mlp", (64,), torch.randn(2, 64)),
         ("cnn", (1, 8, 8), torch.randn(2, 1, 8, 8)),
         ("char_lstm", (6,), torch.randint(10, (2, 6))),
+        ("char_cnn", (3,), torch.randint(10, (2, 3))),
     ],
 )
 def test_build_sizes_a_model_for_the_data(name, shape, x):
@@ -139,7 +141,7 @@ def test_own_factory(monkeypatch):
         (
             "mpl",
             {},
-            "name is 'mpl', the nearest is 'mlp'; allowed is linear, mlp, cnn, .*char_lstm, leaf_lstm, or your",
+            "name is 'mpl', the nearest is 'mlp'; allowed is linear, mlp, cnn, .*char_cnn, leaf_lstm, or your",
         ),
         ("char-lstm", {}, "the nearest is 'char_lstm'"),
         ("no.such.module:Net", {}, "name is 'no.such.module:Net', which cannot be imported"),

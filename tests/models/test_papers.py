@@ -53,6 +53,7 @@ SIZES = {
     "mobilenet_v2": ((3, 224, 224), 1000, 3_504_872),  # "3.4M" in its paper; the common count with 1000 classes
     "leaf_lstm": ((80,), 80, 80 * 8 + lstm(8, 256) + lstm(256, 256) + dense(256, 80)),
 }  # fmt: skip
+OF_TEXT = ("char_lstm", "char_cnn", "leaf_lstm")
 
 
 @pytest.mark.parametrize("name", SIZES)
@@ -63,7 +64,7 @@ def test_size(name: str) -> None:
     assert sum(p.numel() for p in model.parameters()) == expected
 
 
-@pytest.mark.parametrize("name", [n for n in MODELS if "lstm" not in n])
+@pytest.mark.parametrize("name", [n for n in MODELS if n not in OF_TEXT])
 @pytest.mark.parametrize("shape", [MNIST, CIFAR])
 def test_every_image_model_takes_mnist_and_cifar(name: str, shape: tuple[int, ...]) -> None:
     settings = {"width": 0.1} if name == "mobilenet_v2" else {}
@@ -107,7 +108,7 @@ def test_fedsoft_as_published_has_no_relu_and_puts_out_probabilities() -> None:
     torch.testing.assert_close(written(x), last(hidden(flat).relu()))
 
 
-@pytest.mark.parametrize("name", [n for n in MODELS if n not in ("linear", "mlp") and "lstm" not in n])
+@pytest.mark.parametrize("name", [n for n in MODELS if n not in ("linear", "mlp") and n not in OF_TEXT])
 def test_what_is_no_image_is_refused(name: str) -> None:
     with pytest.raises(
         CoterieError, match=r"the shape of an input is \(64,\); allowed is \(channel, height, width\)"
@@ -123,7 +124,7 @@ def test_dropout_is_a_share(name: str) -> None:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_xavier_normal_for_every_model(name: str) -> None:
-    shape = (9,) if "lstm" in name else (3, 16, 16)
+    shape = (9,) if name in OF_TEXT else (3, 16, 16)
     model = build(name, shape, 10, init="xavier-normal")()
     assert all(not p.any() for n, p in model.named_parameters() if "bias" in n.rpartition(".")[2])
 
@@ -142,6 +143,7 @@ TINY: dict[str, tuple[tuple[int, ...], dict[str, object]]] = {
     "fedspd_cifar": ((1, 4, 4), {"dropout": 0.0}),
     "mobilenet_v2": ((1, 16, 16), {"dropout": 0.0, "width": 0.1}),
     "char_lstm": ((5,), {"hidden": 6}),
+    "char_cnn": ((5,), {"channels": 6, "window": 3}),
     "leaf_lstm": ((5,), {"hidden": 8}),
 }
 RATE = 0.005
@@ -161,7 +163,7 @@ def points(shape: tuple[int, ...], text: bool, sizes: tuple[int, ...]) -> Points
 
 def simulation(name: str, chunk: int | None = None, **settings: object) -> Coordinator:
     shape, tiny = TINY[name]
-    text = "lstm" in name
+    text = name in OF_TEXT
     data = Federation(
         ("a", "b", "c"),
         points(shape, text, (5, 4, 2)),

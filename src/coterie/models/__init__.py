@@ -24,7 +24,7 @@ from coterie.models.papers import (
     lenet,
     wecfl_fashion,
 )
-from coterie.models.text import char_lstm, leaf_lstm
+from coterie.models.text import char_cnn, char_lstm, leaf_lstm
 from coterie.validation import nearest
 
 Factory = Callable[[], nn.Module]
@@ -42,6 +42,7 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
     "fedspd_cifar": fedspd_cifar,
     "mobilenet_v2": mobilenet_v2,
     "char_lstm": char_lstm,
+    "char_cnn": char_cnn,
     "leaf_lstm": leaf_lstm,
 }
 
