@@ -78,7 +78,7 @@ _REMARKS: dict[str, Any] = {
 }
 _NEXT: dict[str, str] = {  # the first of which all findings were made
     "nothing-learned": "a smaller learning_rate, more rounds, or a larger one if the loss falls slowly",
-    "no-consensus": "more neighbours, more rounds, or init='clients', which begins at a server",
+    "no-consensus": "init='sketch' if it began otherwise, more neighbours, or more rounds",
     "divided merged": "fewer clusters (`coterie choose-clusters` finds how many)",
     "coarse merged": "fewer clusters (`coterie choose-clusters` finds how many), or more rounds",
     "divided": "init='clients' if it began otherwise, fewer clusters, or FedAvg if your clients do not differ",
