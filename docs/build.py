@@ -245,12 +245,13 @@ PAPERS = {
 
 
 def _runs(item: Item) -> list[tuple[str, Results]]:
-    """The largest size that was run whole, or else the largest of which something was run."""
+    """The largest size that was run whole, or else of which something was run, or else with former settings."""
     kept = HERE.parent / "experiments" / "results"
-    each = [(size, Results.load(place(kept, item, size))) for size in reversed(SIZES)]
+    each = [(size, Results.load(place(kept, item, size), item, size)) for size in reversed(SIZES)]
     some = [(size, results) for size, results in each if results.lines]
     whole = [(size, results) for size, results in some if not missing(item, size, results)]
-    return (whole or some)[:1]
+    former = [(size, results) for size, results in each if results.former]
+    return (whole or some or former)[:1]
 
 
 def reproduction() -> str:
@@ -263,7 +264,8 @@ def reproduction() -> str:
         said = []
         for size, results in found:
             left = len(missing(item, size, results))
-            said.append(f"{size}, in part" if left else size)
+            part = ", in part" if results.lines else ", with former settings"
+            said.append(f"{size}{part}" if left else size)
             sizes[said[-1]] += 1
             total += outcomes if size != "quick" else Counter()
         kinds = ("held", "not held", "not run", "not testable")

@@ -10,10 +10,10 @@ import pytest
 
 from coterie.cli.main import main
 from coterie.reproduction import items as items_module
-from coterie.reproduction.items import load
+from coterie.reproduction.items import Item, load
 from coterie.reproduction.page import claims, markdown
 from coterie.reproduction.play import missing
-from coterie.reproduction.results import Results, place
+from coterie.reproduction.results import Line, Results, place
 
 ITEM = """
 title = "A small table"
@@ -91,7 +91,7 @@ def test_an_item_is_run_shown_and_kept(here: Path, capsys: pytest.CaptureFixture
     assert {line["round"] for line in lines if line["column"] == "loss"} == {"1", "2"}
 
     item = load("fedsoft-table-1", here)
-    results = Results.load(place(Path("kept"), item, "quick"))
+    results = Results.load(place(Path("kept"), item, "quick"), item, "quick")
     assert missing(item, "quick", results) == []
     assert results.makers[0]["commit"] is not None
     text = markdown(item, [("quick", results)])
@@ -107,7 +107,87 @@ def test_an_item_is_run_shown_and_kept(here: Path, capsys: pytest.CaptureFixture
 def test_a_run_that_is_missing_is_played(here: Path) -> None:
     item = load("fedsoft-table-1", here)
     results = Results(Path("none"))
-    assert missing(item, "quick", results) == [("pure", 0), ("pure", 1)]
+    assert [(one.variant, one.method, one.seed) for one in missing(item, "quick", results)] == [
+        ("pure", method, seed) for method in ("FedAvg", "Local") for seed in (0, 1)
+    ]
+
+
+def changed(here: Path, old: str, new: str) -> Item:
+    """The item, with something else in its file from now on."""
+    file = here / "fedsoft" / "table-1.toml"
+    assert old in file.read_text()
+    file.write_text(file.read_text().replace(old, new))
+    return load("fedsoft-table-1", here)
+
+
+def kept(item: Item) -> Results:
+    return Results.load(place(Path("kept"), item, "quick"), item, "quick")
+
+
+def test_results_of_former_settings_are_not_shown_and_made_again(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["reproduce", "fedsoft-table-1", "--quick", "--results", "kept"]
+    assert main(command) == 0
+    before = {line.run: line for line in kept(load("fedsoft-table-1", here)).lines if line.column == "MSE"}
+    local = '{ label = "Local", algorithm = { name = "Local" }'
+    item = changed(here, local, local + ", training = { learning_rate = 0.02 }")
+    capsys.readouterr()
+    assert main(["reproduce", "--results", "kept"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "quick 2/4" in said
+    assert "2 runs made with" in said
+
+    results = kept(item)
+    assert {line.method for line in results.lines} == {"FedAvg"}
+    assert {(one.method, one.seed) for one in missing(item, "quick", results)} == {("Local", 0), ("Local", 1)}
+    text = markdown(item, [("quick", results)])
+    assert "| Local |" not in text
+    assert "not run: pure, seed 0, pure, seed 1; not shown: 2 runs made with former settings." in text
+
+    assert main(command) == 0
+    results = kept(item)
+    after = {line.run: line for line in results.lines if line.column == "MSE"}
+    assert results.former == missing(item, "quick", results) == []
+    assert after["pure", "FedAvg", 0] == before["pure", "FedAvg", 0]
+    assert after["pure", "Local", 0].value != before["pure", "Local", 0].value
+
+
+def test_a_page_says_that_all_is_of_former_settings(here: Path) -> None:
+    item = load("fedsoft-table-1", here)
+    line = Line("pure", "FedAvg", "MSE", 0, None, 1.0, 0, "")  # of what, is not known
+    results = Results(Path("kept") / "fedsoft" / "table-1-quick", [line], makers=[{"commit": "abc"}])
+    results.save()
+    text = markdown(item, [("quick", kept(item))])
+    assert "made with former settings, and not shown" in text
+    assert "| FedAvg |" not in text
+
+
+def test_a_column_that_was_added_is_missing(here: Path) -> None:
+    item = load("fedsoft-table-1", here)
+    hashes = item.hashes("quick")
+    results = Results(Path("none"))
+    for run in missing(item, "quick", results):
+        place = (run.variant, run.method)
+        results.lines.append(Line(*place, "MSE", run.seed, None, 1.0, 0, hashes[place]))
+        results.lines.append(Line(*place, "loss", run.seed, 2, 1.0, 0, hashes[place]))
+    assert missing(item, "quick", results) == []
+    item = changed(here, "[experiment]", '[[column]]\nname = "ARI"\nof = "ari"\nbetter = ""\n[experiment]')
+    assert len(missing(item, "quick", results)) == 4
+
+
+def test_the_hash_of_settings(here: Path) -> None:
+    """All that a run depends on but its seed, spelled out or not; no names."""
+    usual = load("fedsoft-table-1", here).hashes("quick")
+    assert usual.keys() == {("pure", "FedAvg"), ("pure", "Local")}
+    assert usual["pure", "FedAvg"] != usual["pure", "Local"]
+    spelled = changed(here, "rounds = 4", "rounds = 4\ntraining = { momentum = 0.0 }").hashes("quick")
+    assert spelled == usual
+    labelled = changed(here, 'label = "Local"', 'label = "Alone"').hashes("quick")
+    assert labelled["pure", "Alone"] == usual["pure", "Local"]
+    assert changed(here, "seeds = [0, 1]", "seeds = [7]").hashes("quick") == labelled
+    other = changed(here, "momentum = 0.0", "momentum = 0.5").hashes("quick")
+    assert other["pure", "FedAvg"] != usual["pure", "FedAvg"]
 
 
 @pytest.mark.parametrize(

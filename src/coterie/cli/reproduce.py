@@ -15,6 +15,7 @@ from coterie.errors import CoterieError, Interrupted, Lost
 if TYPE_CHECKING:
     from coterie.experiment.study import Task
     from coterie.reproduction.items import Item
+    from coterie.reproduction.play import Wanted
     from coterie.reproduction.results import Results
 
 log = logging.getLogger("coterie")
@@ -61,7 +62,7 @@ def reproduce(
     if "figure" in asked.table:
         needs_matplotlib()
     folder = (out or Path("runs") / "reproduce") / f"{asked.name}-{size}"
-    found = Results.load(place(results, asked, size) if results else folder / "results")
+    found = Results.load(place(results, asked, size) if results else folder / "results", asked, size)
     _play(asked, size, found, folder, jobs)
     _show(asked, found)
     if "figure" in asked.table:
@@ -87,12 +88,12 @@ def _play(asked: Item, size: str, found: Results, folder: Path, jobs: int) -> No
     try:
         if asked.kind == "clustering":
 
-            def done(one: tuple[str, int]) -> None:
-                say(console, f"{one[0] or asked.name}, seed {one[1]}: done")
+            def done(one: Wanted) -> None:
+                say(console, f"{one.variant or asked.name}, seed {one.seed}: done")
 
             play_clusterings(asked, size, ahead, found, made, jobs, done)
             return
-        runs = tasks(asked, size, ahead, found, folder)
+        runs = tasks(asked, size, ahead, folder)
         with ManyWatcher(console, len(runs), sum(task.rounds for task, _ in runs.values())) as watcher:
 
             def tell(task: Task, what: str, about: Any) -> None:
@@ -115,7 +116,7 @@ def _show(asked: Item, found: Results) -> None:
     from rich.markup import escape
 
     from coterie.report.tables import plain
-    from coterie.reproduction.page import blocks, claims
+    from coterie.reproduction.page import blocks, claims, former_runs
 
     console = open_console()
     say(console, f"\n{asked.title}: ours, and (the paper's)")
@@ -125,27 +126,33 @@ def _show(asked: Item, found: Results) -> None:
         say(console, f"{outcome}: {says}" + (f": {numbers}" if numbers else ""))
     for departure in asked.table["departures"]:
         say(console, f"Departure: {departure}")
+    if found.former:
+        say(console, f"Not shown: {former_runs(found)}")
     say(console, f"\nThe results are in {found.path.with_suffix('.csv')}")
 
 
 def _list(items: Path, results: Path) -> None:
     from coterie.report.tables import plain
     from coterie.reproduction.items import SIZES, load, names
-    from coterie.reproduction.play import missing
     from coterie.reproduction.results import Results, place
 
     rows = []
     for name in names(items):
         item = load(name, items)
-        states = []
-        for size in SIZES:
-            found = Results.load(place(results, item, size))
-            if found.lines:
-                left = len(missing(item, size, found))
-                whole = len(item.variants) * len(item.seeds(size))
-                states.append(size if not left else f"{size} {whole - left}/{whole}")
+        each = {size: Results.load(place(results, item, size), item, size) for size in SIZES}
+        states = [_state(item, size, found) for size, found in each.items() if found.lines or found.former]
         rows.append(
             [name, item.title, item.data, *(item.cost(size) for size in SIZES), ", ".join(states) or "–"]
         )
     headings = ["item", "title", "data", "quick", "bounded", "full", "results there"]
     open_console().print(plain("", headings, rows))
+
+
+def _state(item: Item, size: str, found: Results) -> str:
+    """Such as bounded, or full 12/60 (3 runs made with former settings)."""
+    from coterie.reproduction.page import former_runs
+    from coterie.reproduction.play import missing
+
+    left, whole = len(missing(item, size, found)), len(item.hashes(size)) * len(item.seeds(size))
+    counted = f" {whole - left}/{whole}" if left else ""
+    return f"{size}{counted}" + (f" ({former_runs(found)})" if found.former else "")

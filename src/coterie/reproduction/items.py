@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from collections.abc import Mapping
 from copy import deepcopy
@@ -18,6 +20,7 @@ from coterie.validation import nearest
 SIZES = ("quick", "bounded", "full")
 PAPERS = ("fedsoft", "kfed", "wecfl", "fedspd")
 Cell = tuple[str, str, str]  # variant, method, column
+Row = tuple[str, str]  # variant, method; a clustering runs all methods at once, which are then one of no name
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,23 @@ class Item:
     def experiment(self, variant: str, size: str, seed: int) -> Experiment:
         return parse({**self.settings(variant, size), "seed": seed, "name": self.name})
 
+    def hashes(self, size: str) -> dict[Row, str]:
+        """What is run for each row, as a short hash of all its settings but the seed.
+
+        Of an experiment these are the resolved ones, so that a changed default of coterie is seen too.
+        """
+        found: dict[Row, str] = {}
+        for variant in self.variants:
+            if self.kind == "clustering":
+                found[variant, ""] = _short_hash(self.settings(variant, size))
+                continue
+            experiment = self.experiment(variant, size, seed=0)
+            for method in experiment.methods:
+                resolved = toml.read(experiment.only(method).resolved(), self.name)
+                settings = {k: v for k, v in resolved.items() if k not in ("name", "label", "seed")}
+                found[variant, method.label] = _short_hash(settings)
+        return found
+
     def values(self) -> dict[Cell, tuple[float, float | None]]:
         """What the paper has, in our unit: mean and, where it gives one, deviation."""
         scale = self.published.get("scale", 1)
@@ -100,6 +120,11 @@ class Item:
             Claim(one["says"], one["where"], tuple(one.get("holds", ())), one.get("not_testable"))
             for one in self.published.get("claim", ())
         ]
+
+
+def _short_hash(settings: toml.Table) -> str:
+    text = json.dumps(settings, sort_keys=True, ensure_ascii=False)
+    return hashlib.blake2b(text.encode(), digest_size=5).hexdigest()
 
 
 def folder_of_items() -> Path:

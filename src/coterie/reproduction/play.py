@@ -7,7 +7,7 @@ import re
 import signal
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,35 +22,44 @@ from coterie.reproduction.results import Line, Results
 from coterie.runs.folder import RunFolder
 from coterie.runs.lock import locked
 
-Asked = tuple[str, int]  # a variant and a seed
+
+@dataclass(frozen=True)
+class Wanted:
+    """A run of an item; of a clustering all methods at once, of no name."""
+
+    variant: str
+    method: str
+    seed: int
+    settings: str  # a hash
 
 
-def missing(item: Item, size: str, results: Results) -> list[Asked]:
-    """Variants and seeds of which a method is not there."""
-    found = []
-    for variant in item.variants:
-        methods = item.settings(variant, size).get("method") if item.kind == "runs" else None
-        for seed in item.seeds(size):
-            there = {line.method for line in results.lines if (line.variant, line.seed) == (variant, seed)}
-            if not there or (methods and not {one["label"] for one in methods} <= there):
-                found.append((variant, seed))
-    return found
+def missing(item: Item, size: str, results: Results) -> list[Wanted]:
+    """Runs of which a column is not there, made with the settings that the item has today."""
+    there: dict[tuple[str, str, int], set[str]] = {}
+    for line in results.lines:
+        method = line.method if item.kind == "runs" else ""
+        there.setdefault((line.variant, method, line.seed), set()).add(line.column)
+    columns = {column.name for column in item.columns}
+    return [
+        Wanted(*row, seed, settings)
+        for row, settings in item.hashes(size).items()
+        for seed in item.seeds(size)
+        if not columns <= there.get((*row, seed), set())
+    ]
 
 
-def tasks(
-    item: Item, size: str, asked: list[Asked], results: Results, out: Path
-) -> dict[str, tuple[Task, Asked]]:
-    """Of kind `runs`: every method of these variants and seeds that is not there, by the task's name."""
+def tasks(item: Item, size: str, wanted: list[Wanted], out: Path) -> dict[str, tuple[Task, Wanted]]:
+    """Of kind `runs`, by the task's name."""
     found = {}
-    for variant, seed in asked:
+    for variant, seed in dict.fromkeys((one.variant, one.seed) for one in wanted):
         experiment = item.experiment(variant, size, seed)
         folder = out / _folder(variant) / f"seed-{seed}"
         begin(experiment, folder)
-        for task in tasks_of(experiment, folder, all_of_them=True):
-            assert task.label is not None
-            if not results.has(variant, task.label, seed):
-                name = "/".join(part for part in (variant, f"seed-{seed}", task.label) if part)
-                found[name] = (replace(task, name=name), (variant, seed))
+        of_method = {task.label: task for task in tasks_of(experiment, folder, all_of_them=True)}
+        for one in wanted:
+            if (one.variant, one.seed) == (variant, seed):
+                name = "/".join(part for part in (variant, f"seed-{seed}", one.method) if part)
+                found[name] = (replace(of_method[one.method], name=name), one)
     return found
 
 
@@ -59,14 +68,13 @@ def _folder(variant: str) -> str:
 
 
 def play_runs(
-    item: Item, ahead: dict[str, tuple[Task, Asked]], results: Results, made: int, jobs: int, tell: Tell
+    item: Item, ahead: dict[str, tuple[Task, Wanted]], results: Results, made: int, jobs: int, tell: Tell
 ) -> dict[str, str]:
     """Play them and keep each one's numbers when it is done; those that failed, with their reasons."""
 
     def heard(task: Task, what: Any, about: Any) -> None:
         if what == "done":
-            variant, seed = ahead[task.name][1]
-            results.add(_numbers(item, task, variant, seed, made))
+            results.add(_numbers(item, RunFolder(task.store), ahead[task.name][1], made))
             results.save()
         tell(task, what, about)
 
@@ -78,50 +86,51 @@ def play_runs(
     return Workers([task for task, _ in ahead.values()], jobs, heard).play()
 
 
-def _numbers(item: Item, task: Task, variant: str, seed: int, made: int) -> list[Line]:
-    """Every column of a finished run."""
-    store, found = RunFolder(task.store), []
+def _numbers(item: Item, store: RunFolder, run: Wanted, made: int) -> list[Line]:
+    """Every column of a finished run; of a curve the rounds that were measured, and the last in any case."""
     summary, records = store.summary(), store.records()
-    assert task.label is not None
+
+    def line(column: str, number: int | None, value: float) -> Line:
+        return Line(run.variant, run.method, column, run.seed, number, value, made, run.settings)
+
+    found = []
     for column in item.columns:
-        place = (variant, task.label, column.name, seed)
-        if column.by_round:
-            values = curve(column.of)(summary, records)
-            found += [
-                Line(*place, number + 1, value, made) for number, value in enumerate(values) if value == value
-            ]
-        else:
-            found.append(Line(*place, None, measure(column.of)(summary, records), made))
+        if not column.by_round:
+            found.append(line(column.name, None, measure(column.of)(summary, records)))
+            continue
+        values = curve(column.of)(summary, records)
+        found += [
+            line(column.name, number + 1, value)
+            for number, value in enumerate(values)
+            if value == value or number + 1 == len(values)
+        ]
     return found
 
 
 def play_clusterings(
     item: Item,
     size: str,
-    asked: list[Asked],
+    wanted: list[Wanted],
     results: Results,
     made: int,
     jobs: int,
-    done: Callable[[Asked], None],
+    done: Callable[[Wanted], None],
 ) -> None:
     """Of kind `clustering`: variants and seeds, each in a process of its own."""
     known = {column.of: column.name for column in item.columns}
     pool = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), initializer=_ignore_ctrl_c)
     try:
-        playing = {
-            pool.submit(_cluster, item.settings(variant, size), seed): (variant, seed)
-            for variant, seed in asked
-        }
+        playing = {pool.submit(_cluster, item.settings(one.variant, size), one.seed): one for one in wanted}
         for future in as_completed(playing):
-            variant, seed = playing[future]
-            for method, numbers in future.result().items():
-                results.add(
-                    Line(variant, method, known[name], seed, None, value, made)
-                    for name, value in numbers.items()
-                    if name in known
-                )
+            run = playing[future]
+            results.add(
+                Line(run.variant, method, known[name], run.seed, None, value, made, run.settings)
+                for method, numbers in future.result().items()
+                for name, value in numbers.items()
+                if name in known
+            )
             results.save()
-            done((variant, seed))
+            done(run)
     finally:
         pool.shutdown(cancel_futures=True)  # those under way are waited for; none is begun
 
