@@ -225,11 +225,12 @@ def _filled(page: Path, name: str, text: str) -> str:
 REPRODUCTION = """# The papers' tables and figures, ours beside theirs
 
 Made by `python docs/build.py` from the raw results in [experiments/results](../experiments/results). `coterie
-reproduce` lists the same items, and `coterie reproduce NAME` runs one; its settings, published values and claims are in
-[experiments](../experiments), two files an item. An item has three sizes: *quick* is for a laptop and proves nothing,
-*bounded* keeps the paper's clients, partition and model and has fewer rounds or less data, *full* is the paper's. In a
-cell ours comes first, mean ± sample standard deviation over seeds, and the paper's in brackets. A claim is *held* if
-all its comparisons hold for our means.
+reproduce` lists the same items, and `coterie reproduce NAME ...` runs them; a paper's name stands for all its items,
+and `--all` for all. Settings, published values and claims are in [experiments](../experiments), two files an item.
+Numbers that were made with former settings of an item are not shown. An item has three sizes: *quick* is for a laptop
+and proves nothing, *bounded* keeps the paper's clients, partition and model and has fewer rounds or less data, *full*
+is the paper's. In a cell ours comes first, mean ± sample standard deviation over seeds, and the paper's in brackets. A
+claim is *held* if all its comparisons hold for our means.
 
 {held} of the {tested} claims that were tested held. Of {all} items were run: {sizes}.
 

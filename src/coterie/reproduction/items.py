@@ -70,6 +70,14 @@ class Item:
             f"{number:g} {kind.upper()} min" for kind, number in self.table["cost"][size].items()
         )
 
+    def minutes(self, size: str) -> float:
+        return float(sum(self.table["cost"][size].values()))
+
+    def runs(self, size: str) -> int:
+        """How many there are in all."""
+        methods = len(self.table["experiment"]["method"]) if self.kind == "runs" else 1
+        return len(self.variants) * methods * len(self.seeds(size))
+
     def settings(self, variant: str, size: str) -> toml.Table:
         """The experiment or clustering: first the variant's changes, then the size's."""
         changed: toml.Table = deepcopy(self.table["experiment" if self.kind == "runs" else "clustering"])
@@ -149,12 +157,21 @@ def names(folder: Path) -> list[str]:
     return sorted(found, key=place)
 
 
-def load(name: str, folder: Path) -> Item:
+def matching(word: str, folder: Path) -> list[str]:
+    """The items that a word names: one, or all of a paper."""
     known = names(folder)
-    if name not in known:
+    papers = list(dict.fromkeys(name.partition("-")[0] for name in known))
+    found = [name for name in known if word in (name, name.partition("-")[0])]
+    if not found:
         raise CoterieError(
-            f"there is no item {name!r}{nearest(name, known)}; allowed are those that `coterie reproduce` lists"
+            f"there is no item {word!r}{nearest(word, [*known, *papers])}; allowed are those that "
+            f"`coterie reproduce` lists, and {', '.join(papers)} for all of a paper"
         )
+    return found
+
+
+def load(name: str, folder: Path) -> Item:
+    (name,) = matching(name, folder)
     path = folder / re.sub("-", "/", name, count=1)
 
     def read(file: Path) -> toml.Table:
