@@ -54,7 +54,7 @@ def save_figures() -> None:
             Results.load(place(experiments / "results", item, size), item, size) for size in reversed(SIZES)
         ]
         found = next((results for results in each if results.lines), None)
-        if found is not None and "figure" in item.table:
+        if found is not None and item.figure:
             draw(item, found, folder / f"{name}.png")
 
 

@@ -65,7 +65,7 @@ def reproduce(
     size = "quick" if quick else "bounded" if bounded else "full"
     known = names(folder) if everything else [name for word in items or [] for name in matching(word, folder)]
     asked = sorted((load(name, folder) for name in dict.fromkeys(known)), key=lambda item: item.minutes(size))
-    if any("figure" in item.table for item in asked):
+    if any(item.figure for item in asked):
         needs_matplotlib()
     works = []
     for item in asked:
@@ -129,7 +129,7 @@ def _show(work: Work) -> None:
     if found.former:
         say(console, f"Not shown: {former_runs(found)}")
     say(console, f"\nThe results are in {found.path.with_suffix('.csv')}")
-    if "figure" in asked.table:
+    if asked.figure:
         from coterie.reproduction.figures import draw
 
         picture = found.path.with_suffix(".png")

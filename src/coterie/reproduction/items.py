@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,6 +51,12 @@ class Item:
         return str(self.table["kind"])
 
     @property
+    def figure(self) -> str | None:
+        """How it is drawn; a table is not."""
+        found: str | None = self.table.get("figure")
+        return found
+
+    @property
     def columns(self) -> tuple[Column, ...]:
         return tuple(
             Column(one["name"], one.get("of", one["name"]), one["better"]) for one in self.table["column"]
@@ -60,6 +66,11 @@ class Item:
     def variants(self) -> dict[str, Mapping[str, Any]]:
         """By name, what each changes; without any there is one of no name that changes nothing."""
         return {one["name"]: one["set"] for one in self.table.get("variant", [{"name": "", "set": {}}])}
+
+    def in_order(self, methods: Iterable[str]) -> list[str]:
+        """Each once, as the item lists them; those of a clustering as they come."""
+        listed = [one["label"] for one in self.table.get("experiment", {}).get("method", ())]
+        return sorted(dict.fromkeys(methods), key=lambda one: listed.index(one) if one in listed else -1)
 
     def seeds(self, size: str) -> tuple[int, ...]:
         return tuple(self.table["size"][size]["seeds"])

@@ -24,7 +24,7 @@ def blocks(item: Item, results: Results) -> Iterator[Block]:
     """Each cell is ours, mean ± deviation over seeds, and the paper's in brackets. Empty columns are left out."""
     ours, theirs = results.over_seeds(), item.values()
     for variant in item.variants:
-        methods = list(dict.fromkeys(line.method for line in results.lines if line.variant == variant))
+        methods = item.in_order(line.method for line in results.lines if line.variant == variant)
         if not methods:
             continue
         columns = [
@@ -77,7 +77,7 @@ def markdown(item: Item, found: Sequence[tuple[str, Results]]) -> str:
             text += [f"**{size.capitalize()}**: made with former settings, and not shown; {again}.", ""]
             continue
         text += [f"**{size.capitalize()}**: {_made(item, size, results)}", ""]
-        text += [f"![{item.title}]({item.name}.png)", ""] if "figure" in item.table else []
+        text += [f"![{item.title}]({item.name}.png)", ""] if item.figure else []
         for block in blocks(item, results):
             text += [f"*{block.variant}*", ""] if block.variant else []
             text += [_row(block.headings), _row(["---"] * len(block.headings)), *map(_row, block.rows), ""]

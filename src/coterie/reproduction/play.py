@@ -29,6 +29,7 @@ from coterie.protocol.stages import Progress
 from coterie.reproduction import clusterings
 from coterie.reproduction.items import Item
 from coterie.reproduction.measures import curve, measure
+from coterie.reproduction.points import HEADS, Point, rows_of
 from coterie.reproduction.results import Line, Results
 from coterie.runs.folder import RunFolder
 from coterie.runs.lock import locked
@@ -48,18 +49,25 @@ class Wanted:
 
 
 def missing(item: Item, size: str, results: Results) -> list[Wanted]:
-    """Runs of which a column is not there, made with the settings that the item has today."""
+    """Runs of which a column is not there, or what a figure draws, made with the settings that the item has today."""
     there: dict[tuple[str, str, int], set[str]] = {}
     for line in results.lines:
         method = line.method if item.kind == "runs" else ""
         there.setdefault((line.variant, method, line.seed), set()).add(line.column)
     columns = {column.name for column in item.columns}
+    drawn = {(point.variant, point.method) for point in results.points}
     return [
         Wanted(*row, seed, settings)
         for row, settings in item.hashes(size).items()
         for seed in item.seeds(size)
         if not columns <= there.get((*row, seed), set())
+        or (_has_points(item, size, seed) and row not in drawn)
     ]
+
+
+def _has_points(item: Item, size: str, seed: int) -> bool:
+    """Points are drawn of the first seed alone."""
+    return item.figure in HEADS and seed == item.seeds(size)[0]
 
 
 @dataclass(frozen=True)
@@ -117,6 +125,8 @@ def _take(folder: Path, wanted: For) -> bool:
     for work, one in wanted:
         lines = _of_clustering if work.item.kind == "clustering" else _of_run
         work.results.add(lines(work.item, folder, one, work.results.maker(made)))
+        if _has_points(work.item, work.size, one.seed):
+            work.results.add_points(_points(work.item, folder, one))
         work.results.save()
     return True
 
@@ -141,6 +151,13 @@ def _of_run(item: Item, folder: Path, run: Wanted, made: int) -> list[Line]:
             if value == value or number + 1 == len(values)
         ]
     return found
+
+
+def _points(item: Item, folder: Path, run: Wanted) -> list[Point]:
+    """Of every round in a figure that has something by round, else of the last."""
+    every_round = any(column.by_round for column in item.columns)
+    rows = rows_of(str(item.figure), RunFolder(folder), every_round)
+    return [Point(run.variant, run.method, run.settings, number, row) for number, row in rows]
 
 
 def _of_clustering(item: Item, folder: Path, run: Wanted, made: int) -> list[Line]:
