@@ -225,11 +225,12 @@ def _filled(page: Path, name: str, text: str) -> str:
 REPRODUCTION = """# The papers' tables and figures, ours beside theirs
 
 Made by `python docs/build.py` from the raw results in [experiments/results](../experiments/results). `coterie
-reproduce` lists the same items, and `coterie reproduce NAME` runs one; its settings, published values and claims are in
-[experiments](../experiments), two files an item. An item has three sizes: *quick* is for a laptop and proves nothing,
-*bounded* keeps the paper's clients, partition and model and has fewer rounds or less data, *full* is the paper's. In a
-cell ours comes first, mean ± sample standard deviation over seeds, and the paper's in brackets. A claim is *held* if
-all its comparisons hold for our means.
+reproduce` lists the same items, and `coterie reproduce NAME ...` runs them; a paper's name stands for all its items,
+and `--all` for all. Settings, published values and claims are in [experiments](../experiments), two files an item.
+Numbers that were made with former settings of an item are not shown. An item has three sizes: *quick* is for a laptop
+and proves nothing, *bounded* keeps the paper's clients, partition and model and has fewer rounds or less data, *full*
+is the paper's. In a cell ours comes first, mean ± sample standard deviation over seeds, and the paper's in brackets. A
+claim is *held* if all its comparisons hold for our means.
 
 {held} of the {tested} claims that were tested held. Of {all} items were run: {sizes}.
 
@@ -245,12 +246,13 @@ PAPERS = {
 
 
 def _runs(item: Item) -> list[tuple[str, Results]]:
-    """The largest size that was run whole, or else the largest of which something was run."""
+    """The largest size that was run whole, or else of which something was run, or else with former settings."""
     kept = HERE.parent / "experiments" / "results"
-    each = [(size, Results.load(place(kept, item, size))) for size in reversed(SIZES)]
+    each = [(size, Results.load(place(kept, item, size), item, size)) for size in reversed(SIZES)]
     some = [(size, results) for size, results in each if results.lines]
     whole = [(size, results) for size, results in some if not missing(item, size, results)]
-    return (whole or some)[:1]
+    former = [(size, results) for size, results in each if results.former]
+    return (whole or some or former)[:1]
 
 
 def reproduction() -> str:
@@ -263,7 +265,8 @@ def reproduction() -> str:
         said = []
         for size, results in found:
             left = len(missing(item, size, results))
-            said.append(f"{size}, in part" if left else size)
+            part = ", in part" if results.lines else ", with former settings"
+            said.append(f"{size}{part}" if left else size)
             sizes[said[-1]] += 1
             total += outcomes if size != "quick" else Counter()
         kinds = ("held", "not held", "not run", "not testable")

@@ -50,9 +50,11 @@ def save_figures() -> None:
     experiments, folder = FOLDER.parents[1] / "experiments", FOLDER.parent / "reproduction"
     for name in names(experiments):
         item = load(name, experiments)
-        each = [Results.load(place(experiments / "results", item, size)) for size in reversed(SIZES)]
+        each = [
+            Results.load(place(experiments / "results", item, size), item, size) for size in reversed(SIZES)
+        ]
         found = next((results for results in each if results.lines), None)
-        if found is not None and "figure" in item.table:
+        if found is not None and item.figure:
             draw(item, found, folder / f"{name}.png")
 
 

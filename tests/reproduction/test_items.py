@@ -26,7 +26,7 @@ NUMBERS = {  # the tables and figures of each paper that show results
 FOLDER = ROOT / "experiments"
 ITEMS = [f"{p}/{kind}-{n}" for p, kinds in NUMBERS.items() for kind, ns in kinds.items() for n in ns]
 SIZES = ("quick", "bounded", "full")
-FIGURES = ("curves", "lines", "bars", "heatmap", "scatter")
+FIGURES = ("curves", "lines", "bars", "heatmap", "scatter", "importance")
 
 
 def read(path: Path) -> dict[str, Any]:

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import csv
+import json
 import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from coterie.cli.main import main
 from coterie.reproduction import items as items_module
-from coterie.reproduction.items import load
+from coterie.reproduction.items import Item, load
 from coterie.reproduction.page import claims, markdown
 from coterie.reproduction.play import missing
-from coterie.reproduction.results import Results, place
+from coterie.reproduction.results import Line, Results, place
 
 ITEM = """
 title = "A small table"
@@ -91,7 +97,7 @@ def test_an_item_is_run_shown_and_kept(here: Path, capsys: pytest.CaptureFixture
     assert {line["round"] for line in lines if line["column"] == "loss"} == {"1", "2"}
 
     item = load("fedsoft-table-1", here)
-    results = Results.load(place(Path("kept"), item, "quick"))
+    results = Results.load(place(Path("kept"), item, "quick"), item, "quick")
     assert missing(item, "quick", results) == []
     assert results.makers[0]["commit"] is not None
     text = markdown(item, [("quick", results)])
@@ -107,7 +113,245 @@ def test_an_item_is_run_shown_and_kept(here: Path, capsys: pytest.CaptureFixture
 def test_a_run_that_is_missing_is_played(here: Path) -> None:
     item = load("fedsoft-table-1", here)
     results = Results(Path("none"))
-    assert missing(item, "quick", results) == [("pure", 0), ("pure", 1)]
+    assert [(one.variant, one.method, one.seed) for one in missing(item, "quick", results)] == [
+        ("pure", method, seed) for method in ("FedAvg", "Local") for seed in (0, 1)
+    ]
+
+
+def changed(here: Path, old: str, new: str) -> Item:
+    """The item, with something else in its file from now on."""
+    file = here / "fedsoft" / "table-1.toml"
+    assert old in file.read_text()
+    file.write_text(file.read_text().replace(old, new))
+    return load("fedsoft-table-1", here)
+
+
+def kept(item: Item) -> Results:
+    return Results.load(place(Path("kept"), item, "quick"), item, "quick")
+
+
+def test_results_of_former_settings_are_not_shown_and_made_again(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["reproduce", "fedsoft-table-1", "--quick", "--results", "kept"]
+    assert main(command) == 0
+    before = {line.run: line for line in kept(load("fedsoft-table-1", here)).lines if line.column == "MSE"}
+    local = '{ label = "Local", algorithm = { name = "Local" }'
+    item = changed(here, local, local + ", training = { learning_rate = 0.02 }")
+    capsys.readouterr()
+    assert main(["reproduce", "--results", "kept"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "quick 2/4" in said
+    assert "2 runs made with" in said
+
+    results = kept(item)
+    assert {line.method for line in results.lines} == {"FedAvg"}
+    assert {(one.method, one.seed) for one in missing(item, "quick", results)} == {("Local", 0), ("Local", 1)}
+    text = markdown(item, [("quick", results)])
+    assert "| Local |" not in text
+    assert "not run: pure, seed 0, pure, seed 1; not shown: 2 runs made with former settings." in text
+
+    assert main(command) == 0
+    results = kept(item)
+    after = {line.run: line for line in results.lines if line.column == "MSE"}
+    assert results.former == missing(item, "quick", results) == []
+    assert after["pure", "FedAvg", 0] == before["pure", "FedAvg", 0]
+    assert after["pure", "Local", 0].value != before["pure", "Local", 0].value
+
+
+def test_a_page_says_that_all_is_of_former_settings(here: Path) -> None:
+    item = load("fedsoft-table-1", here)
+    line = Line("pure", "FedAvg", "MSE", 0, None, 1.0, 0, "")  # of what, is not known
+    results = Results(Path("kept") / "fedsoft" / "table-1-quick", [line], makers=[{"commit": "abc"}])
+    results.save()
+    text = markdown(item, [("quick", kept(item))])
+    assert "made with former settings, and not shown" in text
+    assert "| FedAvg |" not in text
+
+
+def test_a_column_that_was_added_is_missing(here: Path) -> None:
+    item = load("fedsoft-table-1", here)
+    hashes = item.hashes("quick")
+    results = Results(Path("none"))
+    for run in missing(item, "quick", results):
+        place = (run.variant, run.method)
+        results.lines.append(Line(*place, "MSE", run.seed, None, 1.0, 0, hashes[place]))
+        results.lines.append(Line(*place, "loss", run.seed, 2, 1.0, 0, hashes[place]))
+    assert missing(item, "quick", results) == []
+    item = changed(here, "[experiment]", '[[column]]\nname = "ARI"\nof = "ari"\nbetter = ""\n[experiment]')
+    assert len(missing(item, "quick", results)) == 4
+
+
+def test_the_hash_of_settings(here: Path) -> None:
+    """All that a run depends on but its seed, spelled out or not; no names."""
+    usual = load("fedsoft-table-1", here).hashes("quick")
+    assert usual.keys() == {("pure", "FedAvg"), ("pure", "Local")}
+    assert usual["pure", "FedAvg"] != usual["pure", "Local"]
+    spelled = changed(here, "rounds = 4", "rounds = 4\ntraining = { momentum = 0.0 }").hashes("quick")
+    assert spelled == usual
+    labelled = changed(here, 'label = "Local"', 'label = "Alone"').hashes("quick")
+    assert labelled["pure", "Alone"] == usual["pure", "Local"]
+    assert changed(here, "seeds = [0, 1]", "seeds = [7]").hashes("quick") == labelled
+    other = changed(here, "momentum = 0.0", "momentum = 0.5").hashes("quick")
+    assert other["pure", "FedAvg"] != usual["pure", "FedAvg"]
+
+
+# several items
+
+
+def add(here: Path, name: str, item: str, published: str = PUBLISHED) -> None:
+    file = here / name.replace("-", "/", 1)
+    file.parent.mkdir(exist_ok=True)
+    file.with_suffix(".toml").write_text(item)
+    file.with_suffix(".published.toml").write_text(published)
+
+
+SAME = (  # runs, with a column and labels of its own; it is said to be cheaper
+    ITEM.replace("A small table", "A smaller table")
+    .replace("quick = { cpu = 1 }", "quick = { cpu = 0.5 }")
+    .replace('name = "MSE"\nof = "personal_mse"', 'name = "MB"\nof = "megabytes"')
+    .replace('label = "FedAvg"', 'label = "Averaging"')
+    .replace("seeds = [0, 1]", "seeds = [0, 1, 2]")
+)
+CLAIM = 'where = "Table 1"\n[[claim]]\nsays = "it is so"\nwhere = "Section 1"\nnot_testable = "no numbers"\n'
+
+
+def test_items_with_the_same_settings_share_their_runs(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    add(here, "fedsoft-table-2", SAME, CLAIM)
+    assert main(["reproduce", "fedsoft-table-1", "fedsoft", "--quick", "--results", "kept"]) == 0
+    said = capsys.readouterr().out
+    assert "(6 of 6 runs)" in said
+    assert "(1 of 6 runs, about " in said
+    assert said.index("fedsoft-table-2: A smaller table") < said.index("fedsoft-table-1: A small table")
+    assert "not testable: it is so (Section 1): no numbers" in said
+
+    lines = [line for line in kept(load("fedsoft-table-1", here)).lines if line.column == "loss"]
+    item = load("fedsoft-table-2", here)
+    other = Results.load(place(Path("kept"), item, "quick"), item, "quick")
+    assert missing(item, "quick", other) == []
+    assert {line.method for line in other.lines} == {"Averaging", "Local"}
+    known = {(line.settings, line.seed, line.round): line.value for line in other.lines}
+    assert [known[line.settings, line.seed, line.round] for line in lines] == [line.value for line in lines]
+    assert len(list(Path("runs/reproduce/runs").glob("*/seed-*/summary.json"))) == 6
+
+
+def test_runs_of_another_item_are_read_and_not_played(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reproduce", "fedsoft-table-1", "--quick", "--results", "kept"]) == 0
+    first = kept(load("fedsoft-table-1", here))
+    first.makers[0]["commit"] = "the first"
+    for file in Path("runs/reproduce/runs").glob("*/seed-*/made.json"):
+        file.write_text(json.dumps(first.makers[0]))
+    add(here, "fedsoft-table-2", SAME.replace("seeds = [0, 1, 2]", "seeds = [0, 1]"))
+    capsys.readouterr()
+    assert main(["reproduce", "--all", "--quick", "--results", "kept"]) == 0
+    assert "runs" not in capsys.readouterr().out.replace("runs/", "")  # none was played
+    item = load("fedsoft-table-2", here)
+    other = Results.load(place(Path("kept"), item, "quick"), item, "quick")
+    assert missing(item, "quick", other) == []
+    assert [maker["commit"] for maker in other.makers] == ["the first"]
+
+
+@pytest.mark.slow
+def test_a_run_that_was_begun_under_another_label_starts_over(here: Path) -> None:
+    """Its folder's experiment.toml would not be that of the run that goes on."""
+    assert main(["reproduce", "fedsoft-table-1", "--quick"]) == 0
+    for file in Path("runs/reproduce/runs").glob("*/seed-*/*.json"):
+        file.unlink()  # as if it had been stopped
+    add(here, "fedsoft-table-2", SAME)
+    assert main(["reproduce", "fedsoft-table-2", "--quick"]) == 0
+
+
+CLUSTERING = """
+title = "Gaussians"
+shows = "Three methods."
+departures = []
+kind = "clustering"
+[cost]
+quick = { cpu = 1 }
+bounded = { cpu = 1 }
+full = { cpu = 1 }
+[size.quick]
+seeds = [0, 1]
+set = {}
+[size.bounded]
+seeds = [0]
+set = {}
+[size.full]
+seeds = [0]
+set = {}
+[[column]]
+name = "right"
+of = "accuracy"
+better = "higher"
+[clustering]
+task = "gaussians"
+d = 5
+k = 4
+m0 = 2
+points = 10
+nearest = 30.0
+"""
+
+
+def test_clusterings_are_shared_too(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    add(here, "kfed-table-1", CLUSTERING, CLAIM)
+    add(
+        here,
+        "kfed-table-2",
+        CLUSTERING.replace('name = "right"\nof = "accuracy"', 'name = "megabytes"'),
+        CLAIM,
+    )
+    assert main(["reproduce", "kfed", "--quick", "--results", "kept"]) == 0
+    assert "(2 of 2 runs)" in capsys.readouterr().out
+    for name, column in (("kfed-table-1", "right"), ("kfed-table-2", "megabytes")):
+        item = load(name, here)
+        results = Results.load(place(Path("kept"), item, "quick"), item, "quick")
+        assert missing(item, "quick", results) == []
+        assert {(line.column, line.seed) for line in results.lines} == {(column, 0), (column, 1)}
+
+
+@pytest.mark.slow
+def test_a_run_that_fails_hides_no_other_item(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    absent = 'source = "mnist", distributions = "relabel"'
+    absent = ITEM.replace('source = "regressions"', absent).replace('model = "linear"', 'model = "mlp"')
+    add(here, "fedsoft-table-2", absent)
+    assert main(["reproduce", "--all", "--quick", "--data-dir", "nothing-there"]) != 0
+    said = capsys.readouterr()
+    assert "4 of 8 runs failed" in said.err
+    assert "mnist cannot be read" in said.err
+    assert "fedsoft-table-1: A small table: ours" in said.out
+    assert "fedsoft-table-2: A small table: ours" not in said.out
+
+
+@pytest.mark.slow
+def test_ctrl_c_stops_and_the_same_command_goes_on(
+    here: Path, start_process: Callable[..., subprocess.Popen[str]]
+) -> None:
+    changed(here, "set = { rounds = 2 }", "set = { rounds = 100 }")
+    script = f"""
+import sys
+from pathlib import Path
+from coterie.cli.main import main
+from coterie.reproduction import items
+items.folder_of_items = lambda: Path({str(here)!r})
+sys.exit(main(sys.argv[1:]))
+"""
+    command = [sys.executable, "-c", script, "reproduce", "fedsoft-table-1", "--quick"]
+    process = start_process(command)
+    while not list(Path("runs/reproduce/runs").glob("*/seed-0/checkpoint.safetensors")):
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert "interrupted; the same command goes on" in err
+    (begun,) = Path("runs/reproduce/runs").glob("*/seed-0/rounds.jsonl")
+    played = begun.read_text()
+    assert 0 < len(played.splitlines()) < 100
+    out, err = start_process(command).communicate(timeout=300)
+    assert "(4 of 4 runs)" in out, err
+    assert begun.read_text().startswith(played)
 
 
 @pytest.mark.parametrize(
@@ -116,6 +360,8 @@ def test_a_run_that_is_missing_is_played(here: Path) -> None:
         (["fedsoft-table-9"], "there is no item 'fedsoft-table-9'"),
         (["fedsoft-table-1", "--quick", "--bounded"], "one of them"),
         (["fedsoft-table-1", "--jobs", "0"], "--jobs"),
+        (["fedsoft-table-1", "wecfl"], "there is no item 'wecfl'"),
+        (["fedsoft-table-1", "--all"], "--all is given beside fedsoft-table-1"),
     ],
 )
 def test_what_is_wrong_is_said(

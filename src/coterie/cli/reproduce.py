@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,15 +14,18 @@ from coterie.errors import CoterieError, Interrupted, Lost
 if TYPE_CHECKING:
     from coterie.experiment.study import Task
     from coterie.reproduction.items import Item
+    from coterie.reproduction.play import Work
     from coterie.reproduction.results import Results
-
-log = logging.getLogger("coterie")
 
 
 def reproduce(
-    item: Annotated[
-        str | None, typer.Argument(help="Such as fedsoft-table-1; without one, all are listed.")
+    items: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Such as fedsoft-table-1, or fedsoft for all of a paper; without any, all are listed."
+        ),
     ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="All items, the cheapest first.")] = False,
     quick: Annotated[
         bool, typer.Option("--quick", help="Minutes on a CPU: far smaller than the paper's.")
     ] = False,
@@ -33,18 +35,19 @@ def reproduce(
     ] = False,
     jobs: Annotated[int, typer.Option(help="Runs at a time, each in a process of its own.")] = 1,
     out: Annotated[
-        Path | None, typer.Option(help="A folder for the runs; runs/reproduce if not given.")
-    ] = None,
+        Path, typer.Option(help="A folder for the runs, which items with the same settings share.")
+    ] = Path("runs/reproduce"),
     results: Annotated[
         Path | None, typer.Option(help="A folder for the results; what it holds already is not run again.")
     ] = None,
     data_dir: DataFolder = None,
 ) -> int:
-    """Run a table or figure of the papers, and show ours beside the published values and claims."""
+    """Run tables and figures of the papers, and show ours beside the published values and claims."""
     from coterie.cli.study import check_jobs
     from coterie.data.sources.catalogue import use
     from coterie.reproduction.figures import needs_matplotlib
-    from coterie.reproduction.items import folder_of_items, load
+    from coterie.reproduction.items import folder_of_items, load, matching, names
+    from coterie.reproduction.play import Work, missing
     from coterie.reproduction.results import Results, place
 
     use(data_dir)
@@ -53,99 +56,109 @@ def reproduce(
         raise CoterieError(
             "--quick and --bounded are given; allowed is one of them, or none for the full size"
         )
-    items = folder_of_items()
-    if item is None:
-        _list(items, results or items / "results")
+    if everything and items:
+        raise CoterieError(f"--all is given beside {items[0]}; allowed is one of the two")
+    folder = folder_of_items()
+    if not everything and not items:
+        _list(folder, results or folder / "results")
         return 0
-    asked, size = load(item, items), "quick" if quick else "bounded" if bounded else "full"
-    if "figure" in asked.table:
+    size = "quick" if quick else "bounded" if bounded else "full"
+    known = names(folder) if everything else [name for word in items or [] for name in matching(word, folder)]
+    asked = sorted((load(name, folder) for name in dict.fromkeys(known)), key=lambda item: item.minutes(size))
+    if any(item.figure for item in asked):
         needs_matplotlib()
-    folder = (out or Path("runs") / "reproduce") / f"{asked.name}-{size}"
-    found = Results.load(place(results, asked, size) if results else folder / "results")
-    _play(asked, size, found, folder, jobs)
-    _show(asked, found)
-    if "figure" in asked.table:
-        from coterie.reproduction.figures import draw
-
-        picture = found.path.with_suffix(".png")
-        draw(asked, found, picture)
-        say(open_console(), f"The picture is {picture}")
+    works = []
+    for item in asked:
+        path = place(results, item, size) if results else out / f"{item.name}-{size}" / "results"
+        works.append(Work(item, size, Results.load(path, item, size)))
+    problem = _play(works, out, jobs)
+    for work in works:
+        if not problem or not missing(work.item, work.size, work.results):
+            _show(work)
+    if problem:
+        raise problem
     return 0
 
 
-def _play(asked: Item, size: str, found: Results, folder: Path, jobs: int) -> None:
+def _play(works: list[Work], out: Path, jobs: int) -> Lost | None:
+    """What is missing; why some of it is missing still."""
     from coterie.bench.provenance import provenance
     from coterie.report.progress import ManyWatcher
-    from coterie.reproduction.play import missing, play_clusterings, play_runs, tasks
+    from coterie.reproduction.play import play, prepare, take
 
-    ahead = missing(asked, size, found)
-    if not ahead:
-        return
-    made = found.maker(provenance())
-    console = open_console()
+    left = take(works, out)
+    if not left:
+        return None
+    ahead = prepare(left, out)
+    minutes = {one.task.name: one.minutes for one in ahead}
     again = "; the same command goes on"
-    try:
-        if asked.kind == "clustering":
+    with ManyWatcher(open_console(), len(ahead), sum(minutes.values()), "estimated min") as watcher:
 
-            def done(one: tuple[str, int]) -> None:
-                say(console, f"{one[0] or asked.name}, seed {one[1]}: done")
+        def tell(task: Task, what: str, about: Any) -> None:
+            if what == "began":
+                watcher.began(task.name, task.rounds, minutes[task.name] / task.rounds)
+            elif what == "round":
+                watcher.round(task.name, *about)
+            elif what in ("done", "failed", "stopped"):
+                watcher.end(task.name, f"failed: {about}" if what == "failed" else what)
 
-            play_clusterings(asked, size, ahead, found, made, jobs, done)
-            return
-        runs = tasks(asked, size, ahead, found, folder)
-        with ManyWatcher(console, len(runs), sum(task.rounds for task, _ in runs.values())) as watcher:
-
-            def tell(task: Task, what: str, about: Any) -> None:
-                if what == "began":
-                    watcher.began(task.name, task.rounds)
-                elif what == "round":
-                    watcher.round(task.name, *about)
-                elif what in ("done", "failed", "stopped"):
-                    watcher.end(task.name, f"failed: {about}" if what == "failed" else what)
-
-            failed = play_runs(asked, runs, found, made, jobs, tell)
-    except KeyboardInterrupt as stopped:
-        raise Interrupted(f"interrupted{again}") from stopped
-    if failed:
-        first, why = next(iter(failed.items()))
-        raise Lost(f"{len(failed)} of {len(runs)} runs failed, {first}: {why}{again}")
+        try:
+            failed = play(ahead, jobs, provenance(), tell)
+        except KeyboardInterrupt as stopped:
+            raise Interrupted(f"interrupted{again}") from stopped
+    if not failed:
+        return None
+    first, why = next(iter(failed.items()))
+    return Lost(f"{len(failed)} of {len(ahead)} runs failed, {first}: {why}{again}")
 
 
-def _show(asked: Item, found: Results) -> None:
+def _show(work: Work) -> None:
     from rich.markup import escape
 
     from coterie.report.tables import plain
-    from coterie.reproduction.page import blocks, claims
+    from coterie.reproduction.page import blocks, claims, former_runs
 
-    console = open_console()
-    say(console, f"\n{asked.title}: ours, and (the paper's)")
+    console, asked, found = open_console(), work.item, work.results
+    say(console, f"\n{asked.name}: {asked.title}: ours, and (the paper's)")
     for block in blocks(asked, found):
         console.print(plain(escape(block.variant), block.headings, block.rows))
     for says, outcome, numbers in claims(asked, found):
         say(console, f"{outcome}: {says}" + (f": {numbers}" if numbers else ""))
     for departure in asked.table["departures"]:
         say(console, f"Departure: {departure}")
+    if found.former:
+        say(console, f"Not shown: {former_runs(found)}")
     say(console, f"\nThe results are in {found.path.with_suffix('.csv')}")
+    if asked.figure:
+        from coterie.reproduction.figures import draw
+
+        picture = found.path.with_suffix(".png")
+        draw(asked, found, picture)
+        say(console, f"The picture is {picture}")
 
 
 def _list(items: Path, results: Path) -> None:
     from coterie.report.tables import plain
     from coterie.reproduction.items import SIZES, load, names
-    from coterie.reproduction.play import missing
     from coterie.reproduction.results import Results, place
 
     rows = []
     for name in names(items):
         item = load(name, items)
-        states = []
-        for size in SIZES:
-            found = Results.load(place(results, item, size))
-            if found.lines:
-                left = len(missing(item, size, found))
-                whole = len(item.variants) * len(item.seeds(size))
-                states.append(size if not left else f"{size} {whole - left}/{whole}")
+        each = {size: Results.load(place(results, item, size), item, size) for size in SIZES}
+        states = [_state(item, size, found) for size, found in each.items() if found.lines or found.former]
         rows.append(
             [name, item.title, item.data, *(item.cost(size) for size in SIZES), ", ".join(states) or "–"]
         )
     headings = ["item", "title", "data", "quick", "bounded", "full", "results there"]
     open_console().print(plain("", headings, rows))
+
+
+def _state(item: Item, size: str, found: Results) -> str:
+    """Such as bounded, or full 12/60 (3 runs made with former settings)."""
+    from coterie.reproduction.page import former_runs
+    from coterie.reproduction.play import missing
+
+    left, whole = len(missing(item, size, found)), item.runs(size)
+    counted = f" {whole - left}/{whole}" if left else ""
+    return f"{size}{counted}" + (f" ({former_runs(found)})" if found.former else "")

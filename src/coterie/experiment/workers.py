@@ -221,7 +221,8 @@ def _play(prepared: Prepared, task: Task, pipe: Connection) -> Prepared:
             task.folder, lambda method, out: prepared.choose(method, out).n_clusters
         )
     for method in prepared.experiment.methods:
-        store = RunFolder(prepared.experiment.folder_of(method, task.folder))
-        if task.label in (None, method.label) and not store.finished:
+        alone = task.label == method.label
+        store = RunFolder(task.store if alone else prepared.experiment.folder_of(method, task.folder))
+        if (alone or task.label is None) and not store.finished:
             prepared.play(method, store.folder, resume=store.experiment.exists(), watch=watch, alone=True)
     return prepared

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, field
 from typing import Any
 
 from rich.console import Console
@@ -66,16 +67,19 @@ class Watcher(AbstractContextManager["Watcher"]):
 
 
 class ManyWatcher(AbstractContextManager["ManyWatcher"]):
-    """Shows runs that are played at the same time: one bar for all of them, and one for each that is under way."""
+    """Shows runs that are played at the same time: one bar for all of them, and one for each that is under way.
 
-    def __init__(self, console: Console, runs: int, rounds: int):
+    Time left is estimated from what each round counts: 1, or what `began` says of a run whose rounds take longer.
+    """
+
+    def __init__(self, console: Console, runs: int, total: float, unit: str = "rounds"):
         self.console, self.runs, self.ended = console, runs, 0
+        self._total, self._counted, self._start = total, 0.0, time.perf_counter()
         self._bars: Progress | None = None
-        self._bar_of: dict[str, TaskID] = {}
-        self._began: dict[str, float] = {}
+        self._under_way: dict[str, _UnderWay] = {}
         if console.is_terminal:
             self._bars = _bars(console, "{task.fields[loss]}")
-            self._all = self._bars.add_task(self._title(), total=rounds, loss="rounds")
+            self._all = self._bars.add_task(self._title(), total=total, loss=unit)
 
     def __enter__(self) -> ManyWatcher:
         if self._bars is not None:
@@ -89,27 +93,60 @@ class ManyWatcher(AbstractContextManager["ManyWatcher"]):
     def _title(self) -> str:
         return f"{self.ended} of {self.runs} runs"
 
-    def began(self, name: str, rounds: int) -> None:
-        self._began[name] = time.perf_counter()
-        if self._bars is not None:
-            self._bar_of[name] = self._bars.add_task(name, total=rounds, loss="")
+    def began(self, name: str, rounds: int, each: float = 1.0) -> None:
+        bar = None if self._bars is None else self._bars.add_task(name, total=rounds, loss="")
+        self._under_way[name] = _UnderWay(rounds, each, bar)
 
     def round(self, name: str, number: int, loss: float | None, rounds: int) -> None:
-        if self._bars is not None:
+        run = self._under_way[name]
+        self._count(run, number + 1)
+        if self._bars is not None and run.bar is not None:
             said = f"loss {_loss({'loss': loss})}"
-            before = self._bars.tasks[self._bars.task_ids.index(self._bar_of[name])].completed
-            self._bars.update(self._bar_of[name], completed=number + 1, total=rounds, loss=said)
-            self._bars.advance(self._all, number + 1 - before)
+            self._bars.update(run.bar, completed=number + 1, total=rounds, loss=said)
+
+    def _count(self, run: _UnderWay, played: int) -> None:
+        more = run.each * (played - run.played)
+        run.played = played
+        self._counted += more
+        if self._bars is not None:
+            self._bars.advance(self._all, more)
 
     def end(self, name: str, how: str) -> None:
         self.ended += 1
-        if self._bars is not None:
-            self._bars.remove_task(self._bar_of.pop(name))
+        run = self._under_way.pop(name)
+        self._count(run, run.rounds)  # those that it did without
+        if self._bars is not None and run.bar is not None:
+            self._bars.remove_task(run.bar)
             self._bars.update(self._all, description=self._title())
-        seconds = time.perf_counter() - self._began[name]
+        seconds = time.perf_counter() - run.began
         self.console.print(
-            f"{name}: {how}, {seconds:.1f} s ({self._title()})", highlight=False, markup=False, soft_wrap=True
+            f"{name}: {how}, {seconds:.1f} s ({self._title()}{self._left()})",
+            highlight=False,
+            markup=False,
+            soft_wrap=True,
         )
+
+    def _left(self) -> str:
+        """About how long the rest takes; a bar says so itself."""
+        if self._bars is not None or self.ended == self.runs or not self._counted:
+            return ""
+        passed = time.perf_counter() - self._start
+        return f", about {_duration(passed * (self._total - self._counted) / self._counted)} left"
+
+
+@dataclass
+class _UnderWay:
+    rounds: int
+    each: float  # what a round of it counts
+    bar: TaskID | None
+    played: int = 0
+    began: float = field(default_factory=time.perf_counter)
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{max(seconds, 0):.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 90 * 60 else f"{seconds / 3600:.1f} h"
 
 
 def _bars(console: Console, loss: str) -> Progress:

@@ -1,20 +1,23 @@
-"""An item's results as a picture: a number by round, or by variant, one line per method."""
+"""An item's results as a picture: numbers by round or by variant, one line per method; points; or a matrix."""
 
 from __future__ import annotations
 
 import importlib.util
 import io
 import math
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from coterie.errors import CoterieError
 from coterie.files import make_folder, write_whole
 from coterie.reproduction.items import Column, Item
+from coterie.reproduction.points import HEADS, Row
 from coterie.reproduction.results import Results
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 WIDE, HIGH = 4.2, 3.0  # inches of a panel
 
@@ -25,32 +28,52 @@ def needs_matplotlib() -> None:
 
 
 def draw(item: Item, results: Results, path: Path) -> None:
-    """Curves have a panel per variant and column, other numbers one per column with the variants side by side."""
+    """As the item says, with a legend below."""
     needs_matplotlib()
-    from matplotlib.figure import Figure
-
-    panels = _panels(item, results)
-    if not panels:
-        raise CoterieError(f"{item.name} has no results to draw; run it first: coterie reproduce {item.name}")
-    across = min(3, len(panels))
-    down = math.ceil(len(panels) / across)
-    figure = Figure(figsize=(WIDE * across, HIGH * down), layout="constrained")
-    all_axes = figure.subplots(down, across, squeeze=False).ravel()
-    for axes, (variant, column) in zip(all_axes, panels, strict=False):
-        _draw_curves(axes, results, variant, column) if column.by_round else _draw_variants(
-            axes, item, results, column
-        )
-        axes.set_ylabel(column.name, fontsize=8)
-        axes.tick_params(labelsize=7)
-        axes.spines[["top", "right"]].set_visible(False)
-    for axes in all_axes[len(panels) :]:
-        axes.set_visible(False)
-    handles, labels = all_axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False, fontsize=8)
+    drawn = _draw_points(item, results) if item.figure in HEADS else _draw_numbers(item, results)
     picture = io.BytesIO()
-    figure.savefig(picture, format="png", dpi=110)
+    drawn.savefig(picture, format="png", dpi=110)
     make_folder(path.parent)
     write_whole(path, picture.getvalue())
+
+
+def _grid(panels: int, across: int, wide: float = WIDE, high: float = HIGH) -> tuple[Figure, list[Axes]]:
+    """A figure with room for these panels; what is left of the last row stays empty."""
+    from matplotlib.figure import Figure
+
+    down = math.ceil(panels / across)
+    figure = Figure(figsize=(wide * across, high * down), layout="constrained")
+    all_axes = list(figure.subplots(down, across, squeeze=False).ravel())
+    for axes in all_axes:
+        axes.tick_params(labelsize=7)
+        axes.spines[["top", "right"]].set_visible(False)
+    for axes in all_axes[panels:]:
+        axes.set_visible(False)
+    return figure, all_axes[:panels]
+
+
+def _nothing(item: Item) -> CoterieError:
+    return CoterieError(f"{item.name} has no results to draw; run it first: coterie reproduce {item.name}")
+
+
+# numbers
+
+
+def _draw_numbers(item: Item, results: Results) -> Figure:
+    """Curves have a panel per variant and column, other numbers one per column with the variants side by side."""
+    panels = _panels(item, results)
+    if not panels:
+        raise _nothing(item)
+    figure, all_axes = _grid(len(panels), min(3, len(panels)))
+    for axes, (variant, column) in zip(all_axes, panels, strict=True):
+        if column.by_round:
+            _draw_curves(axes, item, results, variant, column)
+        else:
+            _draw_variants(axes, item, results, column)
+        axes.set_ylabel(column.name, fontsize=8)
+    handles, labels = all_axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False, fontsize=8)
+    return figure
 
 
 def _panels(item: Item, results: Results) -> list[tuple[str, Column]]:
@@ -64,9 +87,10 @@ def _panels(item: Item, results: Results) -> list[tuple[str, Column]]:
     return curves or [("", column) for column in item.columns if any(cell[2] == column.name for cell in ours)]
 
 
-def _draw_curves(axes: Axes, results: Results, variant: str, column: Column) -> None:
-    for method, points in results.curves(variant, column.name).items():
-        axes.plot([at for at, _ in points], [value for _, value in points], label=method, lw=1.2)
+def _draw_curves(axes: Axes, item: Item, results: Results, variant: str, column: Column) -> None:
+    curves = results.curves(variant, column.name)
+    for method in item.in_order(curves):
+        axes.plot(*zip(*curves[method], strict=True), label=method, lw=1.2)
     axes.set_xlabel("round", fontsize=8)
     axes.set_title(variant, fontsize=8)
 
@@ -75,7 +99,7 @@ def _draw_variants(axes: Axes, item: Item, results: Results, column: Column) -> 
     """Dashed is what the paper has."""
     ours, theirs = results.over_seeds(), item.values()
     variants = list(item.variants)
-    for method in dict.fromkeys(line.method for line in results.lines):
+    for method in item.in_order(line.method for line in results.lines):
         mean, std = [], []
         for variant in variants:
             found = ours.get((variant, method, column.name), (math.nan, None, 0))
@@ -90,3 +114,89 @@ def _draw_variants(axes: Axes, item: Item, results: Results, column: Column) -> 
     axes.set_xticks(
         range(len(variants)), variants, rotation=30 if turned else 0, ha="right" if turned else "center"
     )
+
+
+# points
+
+
+def _draw_points(item: Item, results: Results) -> Figure:
+    """A panel for each variant, method and round; rounds lie side by side."""
+    panels: dict[tuple[str, str, int], list[Row]] = {}
+    methods = item.in_order(point.method for point in results.points)
+    variants = list(item.variants)
+    for point in sorted(results.points, key=lambda p: (variants.index(p.variant), methods.index(p.method))):
+        panels.setdefault((point.variant, point.method, point.round), []).append(point.row)
+    if not panels:
+        raise _nothing(item)
+    rounds = len({number for _, _, number in panels})
+    across = rounds if rounds > 1 else min(2 if item.figure == "importance" else 3, len(panels))
+    wide, high = (WIDE, 2.2) if item.figure == "importance" else (2.6, 2.6)
+    figure, all_axes = _grid(len(panels), across, wide, high)
+    clusters = _clusters(panels.values())
+    least = min((row[-1] for rows in panels.values() for row in rows if row[-1] == row[-1]), default=0.0)
+    for axes, ((variant, method, number), rows) in zip(all_axes, panels.items(), strict=True):
+        titles = (variant, method, f"round {number}" if rounds > 1 else "")
+        axes.set_title("\n".join(filter(None, titles)), fontsize=8)
+        if item.figure == "heatmap":
+            shown = _draw_heatmap(axes, rows, least)
+        else:
+            (_draw_scatter if item.figure == "scatter" else _draw_importance)(axes, rows, clusters)
+    if item.figure == "heatmap":
+        bar = figure.colorbar(shown, ax=all_axes, shrink=0.7)
+        bar.set_label(
+            "cosine of centers; on the diagonal of two\nclients in the cluster (gray: has no two)", fontsize=8
+        )
+        bar.ax.tick_params(labelsize=7)
+    else:
+        word = "mostly cluster" if item.figure == "importance" else "cluster"
+        handles = [_disc(color, f"{word} {cluster + 1}") for cluster, color in clusters.items()]
+        figure.legend(handles=handles, loc="outside lower center", ncols=5, frameon=False, fontsize=8)
+    return figure
+
+
+def _clusters(panels: Iterable[list[Row]]) -> dict[int, Any]:
+    """Those that clients are in, each with its color."""
+    from matplotlib import colormaps
+
+    known = sorted({int(row[1]) for rows in panels for row in rows})
+    few = colormaps["tab10" if len(known) <= 10 else "tab20"]
+    return {cluster: few(number % few.N) for number, cluster in enumerate(known)}
+
+
+def _disc(color: Any, label: str) -> Any:
+    from matplotlib.lines import Line2D
+
+    return Line2D([], [], ls="", marker="o", ms=5, color=color, label=label)
+
+
+def _draw_scatter(axes: Axes, rows: list[Row], clusters: dict[int, Any]) -> None:
+    """What t-SNE's axes measure has no meaning, so that they have no numbers."""
+    colors = [clusters[int(cluster)] for _, cluster, _, _ in rows]
+    axes.scatter([row[2] for row in rows], [row[3] for row in rows], s=14, c=colors, linewidths=0)
+    axes.set(xticks=[], yticks=[])
+    axes.set_xlabel("t-SNE 1", fontsize=7)
+    axes.set_ylabel("t-SNE 2", fontsize=7)
+
+
+def _draw_importance(axes: Axes, rows: list[Row], clusters: dict[int, Any]) -> None:
+    colors = [clusters[int(cluster)] for _, cluster, _ in rows]
+    axes.scatter([row[0] for row in rows], [row[2] for row in rows], s=14, c=colors, linewidths=0)
+    axes.set_ylim(-0.04, 1.04)
+    axes.locator_params(axis="x", integer=True)
+    axes.set_xlabel("client", fontsize=8)
+    axes.set_ylabel("importance of cluster 1", fontsize=8)
+
+
+def _draw_heatmap(axes: Axes, rows: list[Row], least: float) -> Any:
+    """Colors run from the least cosine in the whole picture to 1."""
+    clusters = 1 + int(max(row[0] for row in rows))
+    matrix = [[math.nan] * clusters for _ in range(clusters)]
+    for one, other, cosine in rows:
+        matrix[int(one)][int(other)] = cosine
+    numbers = range(0, clusters, 1 if clusters <= 12 else 5)
+    for set_ticks in (axes.set_xticks, axes.set_yticks):
+        set_ticks(list(numbers), [str(number + 1) for number in numbers])
+    axes.set_xlabel("cluster", fontsize=8)
+    axes.set_ylabel("cluster", fontsize=8)
+    axes.set_facecolor("0.8")  # behind what is not there
+    return axes.imshow(matrix, cmap="Blues", vmin=least, vmax=1)

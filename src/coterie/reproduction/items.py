@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +20,7 @@ from coterie.validation import nearest
 SIZES = ("quick", "bounded", "full")
 PAPERS = ("fedsoft", "kfed", "wecfl", "fedspd")
 Cell = tuple[str, str, str]  # variant, method, column
+Row = tuple[str, str]  # variant, method; a clustering runs all methods at once, which are then one of no name
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,12 @@ class Item:
         return str(self.table["kind"])
 
     @property
+    def figure(self) -> str | None:
+        """How it is drawn; a table is not."""
+        found: str | None = self.table.get("figure")
+        return found
+
+    @property
     def columns(self) -> tuple[Column, ...]:
         return tuple(
             Column(one["name"], one.get("of", one["name"]), one["better"]) for one in self.table["column"]
@@ -58,6 +67,11 @@ class Item:
         """By name, what each changes; without any there is one of no name that changes nothing."""
         return {one["name"]: one["set"] for one in self.table.get("variant", [{"name": "", "set": {}}])}
 
+    def in_order(self, methods: Iterable[str]) -> list[str]:
+        """Each once, as the item lists them; those of a clustering as they come."""
+        listed = [one["label"] for one in self.table.get("experiment", {}).get("method", ())]
+        return sorted(dict.fromkeys(methods), key=lambda one: listed.index(one) if one in listed else -1)
+
     def seeds(self, size: str) -> tuple[int, ...]:
         return tuple(self.table["size"][size]["seeds"])
 
@@ -66,6 +80,14 @@ class Item:
         return " and ".join(
             f"{number:g} {kind.upper()} min" for kind, number in self.table["cost"][size].items()
         )
+
+    def minutes(self, size: str) -> float:
+        return float(sum(self.table["cost"][size].values()))
+
+    def runs(self, size: str) -> int:
+        """How many there are in all."""
+        methods = len(self.table["experiment"]["method"]) if self.kind == "runs" else 1
+        return len(self.variants) * methods * len(self.seeds(size))
 
     def settings(self, variant: str, size: str) -> toml.Table:
         """The experiment or clustering: first the variant's changes, then the size's."""
@@ -77,6 +99,23 @@ class Item:
 
     def experiment(self, variant: str, size: str, seed: int) -> Experiment:
         return parse({**self.settings(variant, size), "seed": seed, "name": self.name})
+
+    def hashes(self, size: str) -> dict[Row, str]:
+        """What is run for each row, as a short hash of all its settings but the seed.
+
+        Of an experiment these are the resolved ones, so that a changed default of coterie is seen too.
+        """
+        found: dict[Row, str] = {}
+        for variant in self.variants:
+            if self.kind == "clustering":
+                found[variant, ""] = _short_hash(self.settings(variant, size))
+                continue
+            experiment = self.experiment(variant, size, seed=0)
+            for method in experiment.methods:
+                resolved = toml.read(experiment.only(method).resolved(), self.name)
+                settings = {k: v for k, v in resolved.items() if k not in ("name", "label", "seed")}
+                found[variant, method.label] = _short_hash(settings)
+        return found
 
     def values(self) -> dict[Cell, tuple[float, float | None]]:
         """What the paper has, in our unit: mean and, where it gives one, deviation."""
@@ -102,6 +141,11 @@ class Item:
         ]
 
 
+def _short_hash(settings: toml.Table) -> str:
+    text = json.dumps(settings, sort_keys=True, ensure_ascii=False)
+    return hashlib.blake2b(text.encode(), digest_size=5).hexdigest()
+
+
 def folder_of_items() -> Path:
     """In the package, or, where coterie runs from its repository, experiments/ there."""
     packaged = Path(__file__).parent / "items"
@@ -124,12 +168,21 @@ def names(folder: Path) -> list[str]:
     return sorted(found, key=place)
 
 
-def load(name: str, folder: Path) -> Item:
+def matching(word: str, folder: Path) -> list[str]:
+    """The items that a word names: one, or all of a paper."""
     known = names(folder)
-    if name not in known:
+    papers = list(dict.fromkeys(name.partition("-")[0] for name in known))
+    found = [name for name in known if word in (name, name.partition("-")[0])]
+    if not found:
         raise CoterieError(
-            f"there is no item {name!r}{nearest(name, known)}; allowed are those that `coterie reproduce` lists"
+            f"there is no item {word!r}{nearest(word, [*known, *papers])}; allowed are those that "
+            f"`coterie reproduce` lists, and {', '.join(papers)} for all of a paper"
         )
+    return found
+
+
+def load(name: str, folder: Path) -> Item:
+    (name,) = matching(name, folder)
     path = folder / re.sub("-", "/", name, count=1)
 
     def read(file: Path) -> toml.Table:

@@ -24,7 +24,7 @@ def blocks(item: Item, results: Results) -> Iterator[Block]:
     """Each cell is ours, mean ± deviation over seeds, and the paper's in brackets. Empty columns are left out."""
     ours, theirs = results.over_seeds(), item.values()
     for variant in item.variants:
-        methods = list(dict.fromkeys(line.method for line in results.lines if line.variant == variant))
+        methods = item.in_order(line.method for line in results.lines if line.variant == variant)
         if not methods:
             continue
         columns = [
@@ -72,8 +72,12 @@ def markdown(item: Item, found: Sequence[tuple[str, Results]]) -> str:
     if not found:
         return "\n".join([*text, "Not run.", ""])
     for size, results in found:
+        if not results.lines:
+            again = f"`{command(item, size)}` runs it again"
+            text += [f"**{size.capitalize()}**: made with former settings, and not shown; {again}.", ""]
+            continue
         text += [f"**{size.capitalize()}**: {_made(item, size, results)}", ""]
-        text += [f"![{item.title}]({item.name}.png)", ""] if "figure" in item.table else []
+        text += [f"![{item.title}]({item.name}.png)", ""] if item.figure else []
         for block in blocks(item, results):
             text += [f"*{block.variant}*", ""] if block.variant else []
             text += [_row(block.headings), _row(["---"] * len(block.headings)), *map(_row, block.rows), ""]
@@ -96,13 +100,23 @@ def _made(item: Item, size: str, results: Results) -> str:
     makers = list(
         dict.fromkeys(f"commit {m['commit']}, {m['machine']}, {m['versions']}" for m in results.makers)
     )
-    command = f"`coterie reproduce {item.name}" + ("`" if size == "full" else f" --{size}`")
     changes = item.table["size"][size]["set"]
     changed = (
         f"; in place of the full size's: {', '.join(f'{k} = {v}' for k, v in changes.items())}"
         if changes
         else ""
     )
-    left = missing(item, size, results)
+    left = dict.fromkeys((one.variant, one.seed) for one in missing(item, size, results))
     wanting = "; not run: " + ", ".join(f"{v or 'all'}, seed {s}" for v, s in left) if left else ""
-    return f"{command}; {'; '.join(makers)}{changed}{wanting}."
+    former = f"; not shown: {former_runs(results)}" if results.former else ""
+    return f"`{command(item, size)}`; {'; '.join(makers)}{changed}{wanting}{former}."
+
+
+def command(item: Item, size: str) -> str:
+    return f"coterie reproduce {item.name}" + ("" if size == "full" else f" --{size}")
+
+
+def former_runs(results: Results) -> str:
+    """How many there are that the item's settings of today did not make."""
+    number = len({line.run for line in results.former})
+    return f"{number} run{'s' if number > 1 else ''} made with former settings"

@@ -1,0 +1,94 @@
+"""What scatter plots, heat maps and the importance show, of small runs on digits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import coterie
+from coterie import CoterieError, FedSoft, Training, WeCFL
+from coterie.data import digits
+from coterie.models import build
+from coterie.reproduction.figures import _draw_points, draw
+from coterie.reproduction.items import Item
+from coterie.reproduction.points import HEADS, Point, rows_of
+from coterie.reproduction.results import Results
+from coterie.runs.folder import RunFolder
+
+CLIENTS, ROUNDS = 8, 3
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory: pytest.TempPathFactory) -> dict[str, RunFolder]:
+    data = digits(clients=CLIENTS, train_points=30, test_points=5, mixture="10:90")
+    training, found = Training(learning_rate=0.1, epochs=2), {}
+    for algorithm in (WeCFL(3), FedSoft(2)):
+        out = tmp_path_factory.mktemp("runs") / algorithm.title()
+        model = build("mlp", (64,), 10, hidden=(8,))
+        coterie.run(model, data, algorithm, rounds=ROUNDS, training=training, evaluate_every=1, out=out)
+        found[algorithm.title()] = RunFolder(out)
+    return found
+
+
+def test_scatter_has_every_client_with_its_cluster(stores: dict[str, RunFolder]) -> None:
+    rows = rows_of("scatter", stores["WeCFL"], every_round=True)
+    assert [number for number, _ in rows] == [1] * CLIENTS + [2] * CLIENTS + [3] * CLIENTS
+    assert rows[-CLIENTS:] == rows_of("scatter", stores["WeCFL"], every_round=False)
+    last = [row for number, row in rows if number == ROUNDS]
+    importance = stores["WeCFL"].result()[0]["importance"]
+    assert [row[:2] for row in last] == list(enumerate(importance.argmax(1).tolist()))
+    assert len({row[2:] for row in last}) == CLIENTS
+
+
+def test_a_heat_map_has_centers_and_on_its_diagonal_clients(stores: dict[str, RunFolder]) -> None:
+    rows = [row for _, row in rows_of("heatmap", stores["WeCFL"], every_round=False)]
+    assert [row[:2] for row in rows] == [(i, j) for i in range(3) for j in range(3)]
+    cosine = {row[:2]: row[2] for row in rows}
+    record = stores["WeCFL"].records()[-1]
+    between = [cosine[i, j] for i in range(3) for j in range(3) if i < j]
+    assert sum(between) / 3 == pytest.approx(record["cosine_between"], abs=1e-5)
+    within = [cosine[i, i] for i in range(3) if cosine[i, i] == cosine[i, i]]
+    assert sum(within) / len(within) == pytest.approx(record["cosine_within"], abs=1e-5)
+
+
+def test_importance_is_of_the_first_distribution_s_cluster(stores: dict[str, RunFolder]) -> None:
+    rows = [row for _, row in rows_of("importance", stores["FedSoft"], every_round=False)]
+    first = stores["FedSoft"].summary()["centers"]["center_of_distribution"][0]
+    importance = stores["FedSoft"].result()[0]["importance"]
+    assert [row[2] for row in rows] == importance[:, first].tolist()
+    assert [row[1] == 0 for row in rows] == (importance.argmax(1) == first).tolist()
+
+
+def results_of(figure: str, store: RunFolder, path: Path) -> tuple[Item, Results]:
+    column = {"name": "ARI by round", "of": "ari_by_round", "better": ""}
+    item = Item("wecfl-figure-1", {"figure": figure, "column": [column]}, {})
+    results = Results(path, head=HEADS[figure])
+    for method in ("one", "other"):
+        rows = rows_of(figure, store, every_round=figure == "scatter")
+        results.add_points([Point("", method, "abc", number, row) for number, row in rows])
+    return item, results
+
+
+@pytest.mark.parametrize(
+    ("figure", "method", "panels"),
+    [("scatter", "WeCFL", 2 * ROUNDS), ("heatmap", "WeCFL", 3), ("importance", "FedSoft", 2)],
+)
+def test_pictures_of_points(
+    figure: str, method: str, panels: int, stores: dict[str, RunFolder], tmp_path: Path
+) -> None:
+    """A panel for each method and round; a heat map has a color bar too."""
+    item, results = results_of(figure, stores[method], tmp_path / "figure-1-quick")
+    drawn = _draw_points(item, results)
+    assert len(drawn.axes) == panels
+    assert all(axes.get_ylabel() for axes in drawn.axes)
+    legend = [text.get_text() for one in drawn.legends for text in one.get_texts()]
+    assert bool(legend) == (figure != "heatmap")
+    draw(item, results, tmp_path / "picture.png")
+    assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_there_is_nothing_to_draw(tmp_path: Path) -> None:
+    item = Item("wecfl-figure-1", {"figure": "scatter", "column": []}, {})
+    with pytest.raises(CoterieError, match="wecfl-figure-1 has no results to draw"):
+        draw(item, Results(tmp_path / "none"), tmp_path / "picture.png")
