@@ -30,6 +30,11 @@ GRAPH = {"kind": "erdos-renyi", "degree": 8}
 IMAGES = {"batch_size": 10, "epochs": 5}
 POINTS = {"clients": 40, "train_points": 60, "test_points": 40}
 MLP = {"name": "mlp", "hidden": [32]}
+BY_CLASS = {
+    "alpha": [0.1, 10],
+    "clusters": 4,
+    "draw": "shared",
+}  # some seeds ask for more of a class than there is
 ROTATED = {"distributions": "rotate", "clusters": 4, "mixture": "pure"}
 Setting = dict[str, Any]
 SETTINGS: dict[str, Setting] = {
@@ -63,7 +68,7 @@ SETTINGS: dict[str, Setting] = {
     },
     "Fashion-MNIST, four groups of classes": {
         "clusters": 4,
-        "data": {"source": "fashion-mnist", "alpha": [0.1, 10], "clusters": 4, **POINTS},
+        "data": {"source": "fashion-mnist", **BY_CLASS, **POINTS},
         "model": MLP,
         "training": IMAGES,
         "rates": (0.03, 0.1, 0.3),
@@ -84,7 +89,7 @@ SETTINGS: dict[str, Setting] = {
     },
     "CIFAR-10, four groups of classes": {
         "clusters": 4,
-        "data": {"source": "cifar10", "alpha": [0.1, 10], "clusters": 4, **POINTS, "train_points": 200},
+        "data": {"source": "cifar10", **BY_CLASS, **POINTS, "train_points": 200},
         "model": "lenet",
         "training": IMAGES,
         "rates": (0.01, 0.03, 0.1),
