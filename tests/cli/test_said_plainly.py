@@ -128,3 +128,39 @@ def test_no_number_or_word_of_a_table_is_broken(width: int) -> None:
         show_table(console, tables.end_of_run({"FedSoft": numbers, "IFCA": numbers}, width))
     for whole in ("0.812", "0.250", "0.719", "1234.5", "importance", "personal", "FedSoft"):
         assert whole in captured.get()
+
+
+EXPERIMENT: dict[str, Any] = {
+    "rounds": 1,
+    "data": {"source": "gaussians", "clients": 3, "sizes": [4, 6], "dimension": 3, "distribution_points": 20},
+    "model": "linear",
+    "algorithm": {"name": "FedAvg"},
+}
+
+
+def test_a_long_value_is_not_said_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    digits = "9" * 5000
+    path = tmp_path / "e.toml"
+    path.write_text(toml.write(EXPERIMENT))
+    for change in (["--seed", digits], ["--set", f"seed={digits[:4000]}"], ["--set", f"name={digits}"]):
+        assert main(["run", str(path), "--out", str(tmp_path / "r"), *change]) == 2
+        said = capsys.readouterr().err
+        assert "999..." in said or "exceeded maximum size" in said  # pydantic's and typer's own
+        assert len(said) < 600
+
+
+def test_every_limit_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "e.toml"
+    path.write_text(toml.write({**EXPERIMENT, "threads": 100_000}))
+    assert main(["run", str(path)]) == 2
+    assert "threads is 100000; allowed is a whole number from 1 to 1024" in capsys.readouterr().err
+
+
+def test_a_regression_has_no_classes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = {"source": "regressions", "clients": 3, "sizes": [4, 6], "dimension": 3}
+    path = tmp_path / "e.toml"
+    path.write_text(toml.write({**EXPERIMENT, "data": data}))
+    assert main(["data", "show", str(path)]) == 0
+    shown = capsys.readouterr().out
+    assert "train" in shown
+    assert "class" not in shown

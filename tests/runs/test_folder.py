@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from coterie import CoterieError
-from coterie.runs.folder import RunFolder
+from coterie.runs.folder import CHECKPOINTS, RunFolder
 from coterie.runs.tensor_file import read_tensors, write_tensors
 
 WRITTEN = {
@@ -77,6 +77,18 @@ def test_the_checkpoint_before_is_gone_back_to(tmp_path: Path, caplog: pytest.Lo
     (store.folder / "checkpoint.previous.safetensors").unlink()
     with pytest.raises(CoterieError, match=r"checkpoint\.safetensors is damaged"):
         store.checkpoint()
+
+
+def test_two_damaged_checkpoints_are_named_with_what_to_do(tmp_path: Path) -> None:
+    store = folder(tmp_path)
+    for number in (1, 2):
+        store.write_checkpoint({"x": torch.full((4,), float(number))}, {"round": number})
+    for name in CHECKPOINTS:
+        (store.folder / name).write_bytes((store.folder / name).read_bytes()[:-1] + b"!")
+    with pytest.raises(CoterieError) as refused:
+        store.checkpoint()
+    assert all(f"{name} is damaged" in str(refused.value) for name in CHECKPOINTS)
+    assert "start over, with `coterie run ... --again`" in str(refused.value)
 
 
 def test_a_checkpoint_of_another_run_or_of_other_data_is_refused(tmp_path: Path) -> None:

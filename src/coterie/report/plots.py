@@ -93,14 +93,16 @@ def clients_table(data: Federation) -> Table:
     whole = held(data)
     classes = whole.shape[2]
     wide = data.task != "regression" and classes <= _COLUMNS
-    words = map(escape, _words(data)) if wide else ["classes"]
+    many = data.task != "regression" and not wide
+    words = map(escape, _words(data)) if wide else ["classes"] if many else []
     made = Table(box=SIMPLE_HEAD, show_edge=False, caption=_caption(data), caption_justify="left")
     made.add_column("client")
     for heading in ("distribution", "train", "test", *words):
         made.add_column(heading, justify="right")
     for k in by_cluster(whole)[:_ROWS]:
         of_class = whole[k].sum(0)
-        held_classes = map(str, of_class.tolist()) if wide else [f"{int((of_class > 0).sum())} of {classes}"]
+        counted = [f"{int((of_class > 0).sum())} of {classes}"] if many else []
+        held_classes = map(str, of_class.tolist()) if wide else counted
         tested = "–" if data.test is None else str(int(data.test.sizes[k]))
         sizes = str(int(data.train.sizes[k])), tested
         made.add_row(

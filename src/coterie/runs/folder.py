@@ -259,7 +259,7 @@ class RunFolder:
 
     def checkpoint(self) -> tuple[dict[str, Tensor], Numbers] | None:
         """The newest that can be read; None where there is none."""
-        unreadable: CoterieError | None = None
+        unreadable: list[str] = []
         for path in (self.folder / name for name in CHECKPOINTS):
             if not path.exists():
                 continue
@@ -267,15 +267,15 @@ class RunFolder:
                 tensors, notes = read_tensors(path)
                 numbers: Numbers = json.loads(notes["numbers"])
             except (CoterieError, ValueError, KeyError) as problem:
-                why = problem if isinstance(problem, CoterieError) else f"{path} is no checkpoint"
-                unreadable = CoterieError(str(why))
+                known = isinstance(problem, CoterieError)
+                unreadable.append(str(problem) if known else f"{path} is no checkpoint")
                 continue
             self._check_own(path, notes)
-            if unreadable is not None:
-                log.warning("%s; the run goes back to the checkpoint before", unreadable)
+            if unreadable:
+                log.warning("%s; the run goes back to the checkpoint before", unreadable[0])
             return tensors, numbers
-        if unreadable is not None:
-            raise CoterieError(f"{unreadable}, and there is no other checkpoint; {START_OVER}")
+        if unreadable:
+            raise CoterieError(f"{'; '.join(unreadable)}; there is no other checkpoint: {START_OVER}")
         return None
 
     def _check_own(self, path: Path, notes: dict[str, str]) -> None:

@@ -279,6 +279,7 @@ class Recorder:
         if stop is not None and stop.diverged and good is not None and good.shape == now.shape:
             self.coordinator.go_back(good)
             self._last = None
+            stop = replace(stop, says=f"{stop.says} The last good centers were kept.")
         return stop
 
     def finish(self) -> Run:
