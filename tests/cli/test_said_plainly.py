@@ -164,3 +164,10 @@ def test_a_regression_has_no_classes(tmp_path: Path, capsys: pytest.CaptureFixtu
     shown = capsys.readouterr().out
     assert "train" in shown
     assert "class" not in shown
+
+
+def test_a_section_is_named_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "e.toml"
+    path.write_text(toml.write({**EXPERIMENT, "model": {"name": "mlp", "hidden": [10**7, 10**7]}}))
+    assert main(["run", str(path)]) == 2
+    assert "coterie: model: the model 'mlp' with these settings would take" in capsys.readouterr().err

@@ -191,6 +191,20 @@ def test_nobody_heard_for_several_rounds() -> None:
     assert "nobody was heard in the last 6" in seen.stop.says
 
 
+def test_nobody_was_ever_heard(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Which is no chance, with so many absent, and yet no run to learn from."""
+    monkeypatch.chdir(tmp_path)
+    asked = {**EXPERIMENT, "rounds": 4, "training": {"learning_rate": 0.01, "batch_size": 5}}
+    Path("e.toml").write_text(toml.write({**asked, "participation": {"absent": 0.999999}}))
+    assert main(["run", "e.toml", "--out", "r"]) == DIVERGED
+    says = "Nobody was heard in any of the 4 rounds, so nothing was learned. Lower absent or stragglers."
+    printed = capsys.readouterr()
+    assert says in printed.err
+    assert f"IFCA, not good: {says}\n" in printed.out
+
+
 def test_those_beyond_the_first_few_are_counted(caplog: pytest.LogCaptureFixture) -> None:
     data = {name: (x * 1e25, y) if name < "c8" else (x, y) for name, (x, y) in clients(10).items()}
     run = coterie.run(model, data, coterie.FedAvg(), rounds=5)

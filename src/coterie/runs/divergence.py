@@ -104,8 +104,14 @@ class Divergence:
             self.stop = Stop(rounds, says, diverged=False)
 
     def at_the_end(self, rounds: int) -> None:
-        """A run has not ended well if most clients diverged in its last round, or do much worse than a guess."""
+        """A run has not ended well if most clients diverged in its last round, do much worse than a guess, or were
+        never heard."""
         if self.stop is not None:
+            return
+        if self.silent == rounds > 0:
+            nobody = f"Nobody was heard in any of the {rounds} rounds"
+            says = f"{nobody}, so nothing was learned. Lower absent or stragglers."
+            self.stop = Stop(rounds, says, diverged=False)
             return
         known = int((~self.last.isnan()).sum())
         bad = self._beyond_a_guess((self.last > LEAST).nonzero()[:, 0])
