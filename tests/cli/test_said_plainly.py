@@ -130,6 +130,32 @@ def test_no_number_or_word_of_a_table_is_broken(width: int) -> None:
         assert whole in captured.get()
 
 
+@pytest.mark.parametrize("width", [60, 20])
+def test_nor_of_those_of_data_and_clustering(
+    width: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    digits = {"source": "digits", "clients": 5, "train_points": 12, "distributions": "rotate", "clusters": 2}
+    (tmp_path / "e.toml").write_text(toml.write({**EXPERIMENT, "data": digits}))
+    devices = tmp_path / "devices"
+    devices.mkdir()
+    for name in "ab":
+        (devices / f"{name}.csv").write_text("p,q\n1,2\n3,4\n9,8\n")
+    console = Console(width=width, force_terminal=False)
+    for module in ("data", "cluster", "algorithms"):
+        monkeypatch.setattr(f"coterie.cli.{module}.open_console", lambda *_: console)
+    cluster = ["cluster", str(devices), "--clusters", "2", "--out", str(tmp_path / "l.csv")]
+    for command, words in (
+        (["data", "show", str(tmp_path / "e.toml")], ["distribution", "50% 50%", "classes", "8 of 10"]),
+        (cluster, ["separation", "features"]),
+        (["data"], ["fashion-mnist", "licence"]),
+        (["algorithms"], ["FedSPD", "settings"]),
+    ):
+        with console.capture() as captured:
+            assert main(command) == 0
+        for word in words:
+            assert word in captured.get(), (word, captured.get())
+
+
 EXPERIMENT: dict[str, Any] = {
     "rounds": 1,
     "data": {"source": "gaussians", "clients": 3, "sizes": [4, 6], "dimension": 3, "distribution_points": 20},

@@ -177,6 +177,6 @@ def _least(separations: Floats) -> str:
 def _one_line(cells: Mapping[str, object], legend: str | None = None) -> Table:
     table = Table(box=SIMPLE_HEAD, show_edge=False, caption=legend, caption_justify="left")
     for heading in cells:
-        table.add_column(heading, justify="right")
+        table.add_column(heading, justify="right", min_width=max(map(len, heading.split())))
     table.add_row(*map(str, cells.values()))
     return table
