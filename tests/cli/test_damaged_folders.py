@@ -218,3 +218,25 @@ def test_older_runs_have_no_checksums(finished: Path, tmp_path: Path, say: Say) 
     code, out, said = say("show", "run")
     assert (code, out) == good[:2]
     assert "line 3 of run/rounds.jsonl is not as written" in said
+
+
+def test_a_study_and_several_methods(tmp_path: Path, say: Say) -> None:
+    """Their own files, beside those of the runs: a changed byte is named, or changes nothing."""
+    (tmp_path / "e.toml").write_text(toml.write({**EXPERIMENT, "rounds": 1}))
+    sweep = ["--sweep", "training.learning_rate=0.01,0.05"]
+    assert say("run", "e.toml", "--out", "swept", *sweep)[0] == 0
+    methods = [{"algorithm": {"name": "FedAvg"}}, {"algorithm": {"name": "Local"}}]
+    several = {key: value for key, value in EXPERIMENT.items() if key != "algorithm"}
+    (tmp_path / "e.toml").write_text(toml.write({**several, "rounds": 1, "method": methods}))
+    assert say("run", "e.toml", "--out", "both")[0] == 0
+    for name in ("both/experiment.toml", "swept/tuning/sweep.json", "swept/tuning/base.toml"):
+        folder = Path(name).parts[0]
+        copied(Path(folder), Path("kept"))
+        good = say("resume", folder)
+        whole = Path(name).read_bytes()
+        for at in (*places(Path(name)), whole.find(b"checksum")):
+            change(Path(name), at)
+            code, out, said = say("resume", folder)
+            assert (code, out) == good[:2] or (code == 2 and name in said), f"byte {at} of {name}: {said}"
+            shutil.rmtree(folder)
+            copied(Path("kept"), Path(folder))

@@ -272,7 +272,9 @@ def choose(folder: Path) -> tuple[Experiment, list[dict[str, Any]]]:
     toml.load_kept(folder / TUNING / BASE)
     base = load(folder / TUNING / BASE)
     kept = read_kept(folder / TUNING / SWEEP)
-    tried = kept[TRIED] if kept.keys() == {TRIED} else kept  # as older versions wrote it
+    tried = kept.get(TRIED, kept)  # older versions wrote the methods alone
+    if not all(isinstance(tried.get(method.label), dict) for method in base.methods):
+        raise CoterieError(f"{folder / TUNING / SWEEP} is damaged: it does not have every method")
     by_label = {method.label: method for method in tuning.methods}
     methods, lines = [], []
     for method in base.methods:
