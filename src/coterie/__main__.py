@@ -16,7 +16,9 @@ def start() -> int:
     except FileNotFoundError:
         print("coterie: the current folder is gone; go to another one", file=sys.stderr)
         return 2
-    return main()
+    code = main()
+    ctrl_c.done()
+    return code
 
 
 if __name__ == "__main__":

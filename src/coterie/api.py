@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from coterie import toml
 from coterie.algorithms.initialisation import Initialisation, as_stages
 from coterie.backends.simulation import simulate
 from coterie.data import from_arrays
@@ -59,7 +58,7 @@ def load(
     if below and not store.finished:
         raise CoterieError(f"{folder} holds the runs {', '.join(below)}; load one of these folders below it")
     summary, (tensors, ids) = store.summary(), store.result()
-    in_python = "made" in toml.load(store.experiment)
+    in_python = "made" in store.settings()
     if model is None:
         if in_python:
             raise CoterieError(
@@ -73,6 +72,8 @@ def load(
             f"the model has {rows.width} numbers and those in {folder} have {tensors['centers'].shape[1]}; "
             "it must be the model of that run"
         )
+    records = store.records(summary["rounds"])
+    store.check_rounds(range(summary["rounds"]))
     result = _result(store, tensors, len(ids), summary)
     stages = None
     if algorithm is not None:
@@ -93,7 +94,7 @@ def load(
         return Recipe(build, measure, cpu, dtype, last.algorithm, last.training, context, last.personal)
 
     known = None if in_python and stages is None else recipe
-    return Run(rows, ids, summary["task"], result, store.records(), summary, Path(folder), known)
+    return Run(rows, ids, summary["task"], result, records, summary, Path(folder), known)
 
 
 def _result(store: RunFolder, tensors: dict[str, Tensor], clients: int, summary: dict[str, Any]) -> Result:
@@ -116,10 +117,10 @@ def _result(store: RunFolder, tensors: dict[str, Tensor], clients: int, summary:
 
 def _model(store: RunFolder, summary: Mapping[str, Any], trust: bool) -> Build:
     """As the experiment says; its data is read only for old runs, which did not keep the sizes."""
-    from coterie.experiment.experiment import load as load_experiment  # here, since pydantic comes with it
+    from coterie.experiment.experiment import load_kept  # here, since pydantic comes with it
     from coterie.experiment.trust import check as check_trust
 
-    experiment = load_experiment(store.experiment)
+    experiment = load_kept(store.folder)
     check_trust(experiment, store.folder, trust, "--trust, or trust=True in Python")
     if "inputs" in summary:
         return experiment.factory_for(tuple(summary["inputs"]), summary["outputs"])
@@ -127,14 +128,14 @@ def _model(store: RunFolder, summary: Mapping[str, Any], trust: bool) -> Build:
 
 
 def _stages_of_experiment(store: RunFolder) -> Stages:
-    from coterie.experiment.experiment import load as load_experiment
+    from coterie.experiment.experiment import load_kept
 
-    return load_experiment(store.experiment).methods[0].stages
+    return load_kept(store.folder).methods[0].stages
 
 
 def _check_same(store: RunFolder, stages: Stages) -> None:
     """Is this what the run was made with? Its folder has it in words."""
-    last = toml.load(store.experiment)["stages"][-1]
+    last = store.settings()["stages"][-1]
     for name in ("algorithm", "training"):
         given = getattr(stages[-1], name)
         if f"{name}={given!r}" not in last:

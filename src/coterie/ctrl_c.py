@@ -22,6 +22,12 @@ def stop(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
+def done() -> None:
+    """All is said: from now on Ctrl-C ends the process, without a word, while Python tidies up."""
+    if signal.getsignal(signal.SIGINT) is stop:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def take() -> None:
     """For this process, unless it ignores Ctrl-C, as what a shell runs in the background does."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:

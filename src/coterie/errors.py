@@ -9,8 +9,11 @@ class SettingError(CoterieError):
     """One setting that cannot be meant. Whoever read it from a file can say its full name."""
 
     def __init__(self, setting: str, says: str):
-        super().__init__(f"{setting} {says}")
+        super().__init__(setting, says)  # as pickle gives them back, so that it can come from another process
         self.setting, self.says = setting, says
+
+    def __str__(self) -> str:
+        return f"{self.setting} {self.says}"
 
 
 def require(holds: bool, setting: str, value: object, allowed: str) -> None:

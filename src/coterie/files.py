@@ -1,7 +1,8 @@
-"""Files written whole or not at all."""
+"""Files written whole or not at all, and JSON with a checksum that is looked at when it is read."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -12,6 +13,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal, TextIO
 
 from coterie.errors import CoterieError
+
+CHECKSUM = "checksum"  # the key, or the note, that has it
 
 
 @contextmanager
@@ -91,3 +94,30 @@ def finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [finite(one) for one in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def with_checksum(table: dict[str, Any]) -> dict[str, Any]:
+    return {**table, CHECKSUM: checksum(table)}
+
+
+def without_checksum(table: dict[str, Any]) -> dict[str, Any] | None:
+    """None: it is not as it was written. Older versions wrote no checksum."""
+    rest = {key: value for key, value in table.items() if key != CHECKSUM}
+    return rest if CHECKSUM not in table or table[CHECKSUM] == checksum(rest) else None
+
+
+def read_kept(path: Path) -> dict[str, Any]:
+    """A JSON file that was written with a checksum."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as problem:
+        raise CoterieError(f"{path} is damaged: it cannot be read") from problem
+    kept = without_checksum(found) if isinstance(found, dict) else None
+    if kept is None:
+        raise CoterieError(f"{path} is damaged: it is not as it was written")
+    return kept
+
+
+def checksum(table: dict[str, Any]) -> str:
+    content = json.dumps(finite(table), sort_keys=True).encode()
+    return hashlib.blake2b(content, digest_size=16).hexdigest()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import tomllib
@@ -13,6 +14,8 @@ from coterie.errors import CoterieError
 
 Table = dict[str, Any]
 
+SEAL = "# as written; checksum "
+
 
 def load(path: Path) -> Table:
     """The table in a file."""
@@ -22,6 +25,33 @@ def load(path: Path) -> Table:
         reason = problem.strerror if isinstance(problem, OSError) else "it is not UTF-8 text"
         raise CoterieError(f"{path} cannot be read ({reason}); allowed is a TOML file") from problem
     return read(text, str(path))
+
+
+def sealed(text: str) -> str:
+    """The same with a checksum in its last line."""
+    return f"{text}{SEAL}{_checksum(text)}\n"
+
+
+def unsealed(text: str) -> str:
+    """Without the checksum, if there is one."""
+    lines = text.splitlines(keepends=True)
+    return "".join(lines[:-1]) if lines and lines[-1].startswith(SEAL[0]) else text
+
+
+def load_kept(path: Path) -> Table:
+    """The table in a file of a run's folder, which must be as it was written; older versions wrote no checksum."""
+    found = load(path)
+    text = path.read_text(encoding="utf-8")
+    plain = unsealed(text)
+    if plain not in (text, "") and sealed(plain) != text:
+        raise CoterieError(
+            f"{path} is damaged: it is not as it was written; put it back, or take its last line away if you changed it"
+        )
+    return found
+
+
+def _checksum(text: str) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def read(text: str, where: str) -> Table:

@@ -55,7 +55,7 @@ def fits(value: Any, hint: Any) -> bool:
     return isinstance(value, origin or hint)
 
 
-_LIMITS = {"ge": "from", "lt": "below"}
+_LIMITS = {"ge": "from", "le": "to", "lt": "below"}
 NONE = "none"  # how None is written in TOML, which has no word for it
 
 

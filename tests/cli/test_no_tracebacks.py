@@ -272,6 +272,25 @@ def test_a_terminal_that_knows_ascii_alone(run: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
+LEAVING = """
+import atexit, sys, time
+from coterie.__main__ import start
+atexit.register(lambda: (print("leaving", flush=True), time.sleep(60)))
+sys.exit(start())
+"""
+
+
+def test_ctrl_c_while_python_tidies_up() -> None:
+    command = [sys.executable, "-c", LEAVING, "--version"]
+    other = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert other.stdout is not None
+    while other.stdout.readline() not in ("leaving\n", ""):
+        pass
+    other.send_signal(signal.SIGINT)
+    _, said = other.communicate(timeout=30)
+    assert said == ""
+
+
 @pytest.mark.slow
 def test_ctrl_c_during_the_imports() -> None:
     """At whatever time it comes once Python itself has begun."""

@@ -128,3 +128,72 @@ def test_no_number_or_word_of_a_table_is_broken(width: int) -> None:
         show_table(console, tables.end_of_run({"FedSoft": numbers, "IFCA": numbers}, width))
     for whole in ("0.812", "0.250", "0.719", "1234.5", "importance", "personal", "FedSoft"):
         assert whole in captured.get()
+
+
+@pytest.mark.parametrize("width", [60, 20])
+def test_nor_of_those_of_data_and_clustering(
+    width: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    digits = {"source": "digits", "clients": 5, "train_points": 12, "distributions": "rotate", "clusters": 2}
+    (tmp_path / "e.toml").write_text(toml.write({**EXPERIMENT, "data": digits}))
+    devices = tmp_path / "devices"
+    devices.mkdir()
+    for name in "ab":
+        (devices / f"{name}.csv").write_text("p,q\n1,2\n3,4\n9,8\n")
+    console = Console(width=width, force_terminal=False)
+    for module in ("data", "cluster", "algorithms"):
+        monkeypatch.setattr(f"coterie.cli.{module}.open_console", lambda *_: console)
+    cluster = ["cluster", str(devices), "--clusters", "2", "--out", str(tmp_path / "l.csv")]
+    for command, words in (
+        (["data", "show", str(tmp_path / "e.toml")], ["distribution", "50% 50%", "classes", "8 of 10"]),
+        (cluster, ["separation", "features"]),
+        (["data"], ["fashion-mnist", "licence"]),
+        (["algorithms"], ["FedSPD", "settings"]),
+    ):
+        with console.capture() as captured:
+            assert main(command) == 0
+        for word in words:
+            assert word in captured.get(), (word, captured.get())
+
+
+EXPERIMENT: dict[str, Any] = {
+    "rounds": 1,
+    "data": {"source": "gaussians", "clients": 3, "sizes": [4, 6], "dimension": 3, "distribution_points": 20},
+    "model": "linear",
+    "algorithm": {"name": "FedAvg"},
+}
+
+
+def test_a_long_value_is_not_said_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    digits = "9" * 5000
+    path = tmp_path / "e.toml"
+    path.write_text(toml.write(EXPERIMENT))
+    for change in (["--seed", digits], ["--set", f"seed={digits[:4000]}"], ["--set", f"name={digits}"]):
+        assert main(["run", str(path), "--out", str(tmp_path / "r"), *change]) == 2
+        said = capsys.readouterr().err
+        assert "999..." in said or "exceeded maximum size" in said  # pydantic's and typer's own
+        assert len(said) < 600
+
+
+def test_every_limit_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "e.toml"
+    path.write_text(toml.write({**EXPERIMENT, "threads": 100_000}))
+    assert main(["run", str(path)]) == 2
+    assert "threads is 100000; allowed is a whole number from 1 to 1024" in capsys.readouterr().err
+
+
+def test_a_regression_has_no_classes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = {"source": "regressions", "clients": 3, "sizes": [4, 6], "dimension": 3}
+    path = tmp_path / "e.toml"
+    path.write_text(toml.write({**EXPERIMENT, "data": data}))
+    assert main(["data", "show", str(path)]) == 0
+    shown = capsys.readouterr().out
+    assert "train" in shown
+    assert "class" not in shown
+
+
+def test_a_section_is_named_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "e.toml"
+    path.write_text(toml.write({**EXPERIMENT, "model": {"name": "mlp", "hidden": [10**7, 10**7]}}))
+    assert main(["run", str(path)]) == 2
+    assert "coterie: model: the model 'mlp' with these settings would take" in capsys.readouterr().err

@@ -86,6 +86,25 @@ def test_a_folder_whose_model_is_code_needs_trust(
     assert coterie.load("r", trust=True).summary["rounds"] == 2
 
 
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("os:system", "of Python itself"),
+        ("no_such_module:Net", "nowhere to be found"),
+        ("a b:Net", "'module:Net'"),
+    ],
+)
+def test_trust_is_not_asked_for_in_vain(name: str, why: str, capsys: pytest.CaptureFixture[str]) -> None:
+    forget_modules()
+    assert main(["run", "theirs/own.toml", "--out", "r"]) == 0
+    path = Path("r/experiment.toml")
+    path.write_text(toml.unsealed(path.read_text()).replace("net_of_theirs:Net", name))
+    for command in (["onboard", "r", "new.csv"], ["resume", "r"]):
+        said = refused(capsys, *command)
+        assert why in said
+        assert "--trust" not in said
+
+
 @pytest.mark.parametrize("command", ["compare", "show", "cite"])
 def test_what_only_reads_a_folder_runs_no_code(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     forget_modules()

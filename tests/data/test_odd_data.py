@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from coterie import CoterieError
+from coterie import CoterieError, toml
+from coterie.cli.main import main
 from coterie.data import from_arrays, from_folder, from_table
 
 X = np.arange(12.0).reshape(6, 2)
@@ -60,3 +61,33 @@ def test_a_link_to_nowhere_or_a_pipe_is_no_client_that_vanishes(tmp_path: Path):
     os.mkfifo(tmp_path / "d.csv")
     with pytest.raises(CoterieError, match=r"d.csv is not a plain file"):
         from_folder(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["csv", "npz"])
+def test_a_number_that_would_become_infinite_is_refused_as_it_is(
+    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """1e300 is finite; a run computes in float32, where it is not, and k-FED adds up squares."""
+    folder = tmp_path / "devices"
+    folder.mkdir()
+    for name in "abc":
+        x, y = np.random.default_rng(0).normal(size=(6, 2)), np.arange(6) % 2
+        x[4, 1] = 1e300 if name == "b" else 1.0
+        if kind == "npz":
+            np.savez(folder / f"{name}.npz", x=x, y=y)
+        else:
+            lines = [f"{p},{q},{label}" for (p, q), label in zip(x, y, strict=True)]
+            (folder / f"{name}.csv").write_text("\n".join(["p,q,y", *lines]))
+    experiment = {"rounds": 1, "data": {"source": "folder", "path": str(folder)}, "model": "linear"}
+    (tmp_path / "e.toml").write_text(toml.write({**experiment, "algorithm": {"name": "FedAvg"}}))
+    for command in (
+        ["run", str(tmp_path / "e.toml"), "--out", str(tmp_path / "r")],
+        ["cluster", str(folder), "--clusters", "2", "--out", str(tmp_path / "l.csv")],
+    ):
+        assert main(command) == 2
+        said = capsys.readouterr().err
+        assert said.count("\n") == 1
+        assert "'b'" in said or f"b.{kind}" in said
+        assert "1e+300" in said
+        assert "is too large" in said
+        assert "inf" not in said

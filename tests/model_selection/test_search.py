@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -264,9 +265,16 @@ def test_what_was_tried_with_other_settings_is_not_taken(tmp_path: Path) -> None
 def test_a_file_that_is_damaged_is_named(tmp_path: Path) -> None:
     few = Choosing(most=1, n_init=1)
     choose_clusters(linear, _lines(2), STAGE, choosing=few, out=tmp_path)
-    (tmp_path / "tried" / "1.json").write_text("[1")
-    with pytest.raises(CoterieError, match=r"1\.json holds nothing that was tried; allowed is to start over"):
-        choose_clusters(linear, _lines(2), STAGE, choosing=few, out=tmp_path)
+    tried = tmp_path / "tried" / "1.json"
+    whole = tried.read_text()
+    other = re.sub(r'"training": \d', '"training": 7', whole)
+    assert other != whole
+    for text in ("[1", "{}", other):
+        tried.write_text(text)
+        with pytest.raises(
+            CoterieError, match=r"1\.json (is damaged: .* tried again|holds nothing that was)"
+        ):
+            choose_clusters(linear, _lines(2), STAGE, choosing=few, out=tmp_path)
 
 
 def test_a_number_that_diverged_is_kept_as_such(tmp_path: Path) -> None:

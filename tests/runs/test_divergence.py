@@ -63,7 +63,8 @@ def test_a_finite_explosion_stops_the_run_at_its_last_good_centers(
     }
     run = coterie.run(model, clients(), algorithm, rounds=50, **how)
     assert run.summary["stopped"]["says"].startswith("The run diverged: in round ")
-    assert run.summary["stopped"]["says"].endswith("Try a smaller learning_rate.")
+    advice = "Try a smaller learning_rate. The last good centers were kept."
+    assert run.summary["stopped"]["says"].endswith(advice)
     assert run.summary["stopped"]["rounds"] == len(run.records) < 15
     assert "a smaller learning_rate may help" in caplog.text
     x, y = clients()["c0"]
@@ -188,3 +189,28 @@ def test_nobody_heard_for_several_rounds() -> None:
     seen.heard(False, 10, Participation())
     assert seen.stop is not None
     assert "nobody was heard in the last 6" in seen.stop.says
+
+
+def test_nobody_was_ever_heard(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Which is no chance, with so many absent, and yet no run to learn from."""
+    monkeypatch.chdir(tmp_path)
+    asked = {**EXPERIMENT, "rounds": 4, "training": {"learning_rate": 0.01, "batch_size": 5}}
+    Path("e.toml").write_text(toml.write({**asked, "participation": {"absent": 0.999999}}))
+    assert main(["run", "e.toml", "--out", "r"]) == DIVERGED
+    says = "Nobody was heard in any of the 4 rounds, so nothing was learned. Lower absent or stragglers."
+    printed = capsys.readouterr()
+    assert says in printed.err
+    assert f"IFCA, not good: {says}\n" in printed.out
+
+
+def test_those_beyond_the_first_few_are_counted(caplog: pytest.LogCaptureFixture) -> None:
+    data = {name: (x * 1e25, y) if name < "c8" else (x, y) for name, (x, y) in clients(10).items()}
+    run = coterie.run(model, data, coterie.FedAvg(), rounds=5)
+    named = [line for line in caplog.messages if line.startswith("client ")]
+    assert len(named) == 5
+    assert "3 more clients diverged in round 1" in caplog.messages
+    says = run.summary["stopped"]["says"]
+    assert says.startswith("The run diverged: in round 3 8 of 10 clients had a loss")
+    assert "kept" not in says  # there were no good ones

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from coterie import CoterieError
-from coterie.runs.folder import RunFolder
+from coterie.runs.folder import CHECKPOINTS, RunFolder
 from coterie.runs.tensor_file import read_tensors, write_tensors
 
 WRITTEN = {
@@ -79,6 +79,18 @@ def test_the_checkpoint_before_is_gone_back_to(tmp_path: Path, caplog: pytest.Lo
         store.checkpoint()
 
 
+def test_two_damaged_checkpoints_are_named_with_what_to_do(tmp_path: Path) -> None:
+    store = folder(tmp_path)
+    for number in (1, 2):
+        store.write_checkpoint({"x": torch.full((4,), float(number))}, {"round": number})
+    for name in CHECKPOINTS:
+        (store.folder / name).write_bytes((store.folder / name).read_bytes()[:-1] + b"!")
+    with pytest.raises(CoterieError) as refused:
+        store.checkpoint()
+    assert all(f"{name} is damaged" in str(refused.value) for name in CHECKPOINTS)
+    assert "start over, with `coterie run ... --again`" in str(refused.value)
+
+
 def test_a_checkpoint_of_another_run_or_of_other_data_is_refused(tmp_path: Path) -> None:
     store = folder(tmp_path)
     store.data = "as it was"
@@ -110,8 +122,8 @@ def test_a_broken_line_is_taken_from_its_rounds_file(
     (store.folder / "rounds.jsonl").write_bytes(b"\n".join([lines[0], b'{"rou\xff', lines[2]]) + b"\n")
     records = store.keep_records(3)
     assert [record["round"] for record in records] == [0, 1, 2]
-    assert "line 2 of" in caplog.text
-    assert "taken from that round's file" in caplog.text
+    assert f"line 2 of {store.folder / 'rounds.jsonl'} is not as written" in caplog.text
+    assert "is taken instead" in caplog.text
     assert [record["round"] for record in store.records()] == [0, 1, 2]
     (store.folder / "rounds.jsonl").unlink()
     assert [record["round"] for record in store.keep_records(3)] == [0, 1, 2]
@@ -121,7 +133,7 @@ def test_rounds_that_are_nowhere_are_said(tmp_path: Path) -> None:
     store = three_rounds(tmp_path)
     (store.folder / "rounds.jsonl").write_text("nothing\n")
     (store.folder / "clients" / "000001.safetensors").unlink()
-    with pytest.raises(CoterieError, match="has 1 of the 3 rounds of the checkpoint"):
+    with pytest.raises(CoterieError, match=r"has 2 of the 3 rounds of the checkpoint.*--again"):
         store.keep_records(3)
 
 

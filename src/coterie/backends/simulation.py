@@ -13,7 +13,7 @@ from torch import Tensor
 
 from coterie.backends.processes import ProcessGroup, here
 from coterie.backends.sharded import Sharded
-from coterie.data.federation import Federation
+from coterie.data.federation import Federation, check_range
 from coterie.engine.batches import warn_of_small_batches
 from coterie.engine.compile.policy import Compile, Compiler
 from coterie.engine.model import Loss
@@ -77,6 +77,7 @@ class Simulation:
         tf32: bool = False,
         group: ProcessGroup | None = None,
     ):
+        check_range(data, dtype)
         self.data, self.seed, self.compile = data, seed, compile
         self.group = here() if group is None else group
         self.model = functional_model(

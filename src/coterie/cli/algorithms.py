@@ -10,7 +10,7 @@ from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
-from coterie.cli.console import open_console, say
+from coterie.cli.console import open_console, say, show_table
 from coterie.experiment.algorithm_docs import AlgorithmDocs, algorithm_docs
 from coterie.experiment.field_docs import REQUIRED
 from coterie.experiment.schema import Section, choose
@@ -22,7 +22,7 @@ def algorithms(name: Annotated[str | None, typer.Argument(help="One of them, in 
     """The algorithms, with their settings; or all about one."""
     known, console = algorithm_docs(), open_console()
     if name is None:
-        console.print(listed(known.values()))
+        show_table(console, listed(known.values()))
     else:
         say(console, in_full(known[choose(Section("", {"algorithm": name}), "algorithm", known)]))
     return 0

@@ -12,6 +12,7 @@ from coterie.backends.torchrun import is_first
 
 NARROW = 40  # columns; in a wider terminal tables fit, or their ids are broken
 BETWEEN = 3  # spaces from one column to the next
+NAMES = ("method", "name", "algorithm")  # headings of a first column that needs none
 WIDE = 200  # columns, where there is no terminal to fit into
 
 
@@ -35,14 +36,14 @@ def say(console: Console, sentence: str) -> None:
 
 
 def show_table(console: Console, table: Table) -> None:
-    """A table; where it would be columns of single letters, a line for each of its cells."""
+    """A table; where it would be columns of single letters, or words would be cut, a line for each of its cells."""
     columns = [(str(column.header), list(column.cells)) for column in table.columns]
     needed = sum(BETWEEN + max(map(len, [*head.split(), *map(str, cells)])) for head, cells in columns)
-    if console.width >= NARROW or needed <= console.width:
+    if needed <= console.width or (console.width >= NARROW and table.row_count > 1):
         console.print(table)
         return
     (first, names), *rest = columns
     for number, name in enumerate(names):
-        say(console, str(name) if first == "method" else f"{first} {name}")
+        say(console, str(name) if first in NAMES else f"{first} {name}")
         for head, cells in rest:
             say(console, f"  {head}: {cells[number]}")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.table import Table
 
-from coterie.cli.console import open_console, say
+from coterie.cli.console import open_console, say, show_table
 from coterie.errors import CoterieError, Interrupted, require
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def data(context: typer.Context, data_dir: DataFolder = None) -> None:
     use(data_dir)
     if context.invoked_subcommand is None:
         folder, console = data_folder(), open_console(_WIDE)
-        console.print(listed(folder))
+        show_table(console, listed(folder))
         way = "`coterie data get NAME` gets a data set, or says which files to put where."
         say(console, f"\nLooked for in {folder}. {way}")
 
@@ -88,7 +88,7 @@ def show(
     use(data_dir)
     data = load(experiment, set_ or (), seed).single().federation()
     console = open_console()
-    console.print(clients_table(data))
+    show_table(console, clients_table(data, console.width))
     if out is not None:
         draw_clients(data, out)
         say(console, f"\nThe picture is in {out}")
@@ -121,7 +121,8 @@ def listed(folder: Path) -> Table:
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in ("name", "what", "here", "size", "licence", "get"):
-        table.add_column(heading, justify="right" if heading == "size" else "left", overflow="fold")
+        justify: Literal["left", "right"] = "right" if heading == "size" else "left"
+        table.add_column(heading, justify=justify, overflow="fold", no_wrap=heading == "name")
     for one in KNOWN.values():
         here = one.at(folder)
         place = str(_place(here[1]).relative_to(folder)) if here else "yes" if one.built_in else "no"

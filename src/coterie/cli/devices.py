@@ -88,9 +88,10 @@ def _checked(points: Floats, file: Path, other: tuple[str, Floats] | None) -> Fl
         raise CoterieError(f"{file}, point {int(bad.argmax())}: a number is missing or not finite")
     huge = (abs(points) > LARGEST).any(axis=1)
     if huge.any():
+        point = int(huge.argmax())
         raise CoterieError(
-            f"{file}, point {int(huge.argmax())}: a number is too large, as squared distances of such numbers are not "
-            f"finite; allowed is up to {LARGEST:g}"
+            f"{file}, point {point}: a number of size {abs(points[point]).max():g} is too large, as squared distances "
+            f"of such numbers are not finite; allowed is up to {LARGEST:g}"
         )
     if other is not None and other[1].shape[1] != points.shape[1]:
         raise CoterieError(
@@ -176,6 +177,6 @@ def _least(separations: Floats) -> str:
 def _one_line(cells: Mapping[str, object], legend: str | None = None) -> Table:
     table = Table(box=SIMPLE_HEAD, show_edge=False, caption=legend, caption_justify="left")
     for heading in cells:
-        table.add_column(heading, justify="right")
+        table.add_column(heading, justify="right", min_width=max(map(len, heading.split())))
     table.add_row(*map(str, cells.values()))
     return table

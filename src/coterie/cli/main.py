@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
+import re
 import sys
 import warnings
 from collections.abc import Sequence
@@ -34,7 +35,8 @@ app = typer.Typer(
 )
 
 LOST, WRONG, INTERRUPTED = 1, 2, 130  # and that of run.DIVERGED
-LONGEST = 1200  # characters of a message; a value in it may have any length
+LONGEST = 1200  # characters of a message; a value in it may have any length, ...
+LONG = 300  # ... or have so many without a space
 NO_MEMORY = (
     "there is not enough memory for this; try fewer clients or points, a smaller model, or another machine"
 )
@@ -106,7 +108,10 @@ def _say(message: str) -> None:
 
 
 def _shortened(message: str) -> str:
-    """What was wrong, and at the end what is allowed, are kept."""
+    """What was wrong, and at the end what is allowed, are kept; a word longer than any file's name is not."""
+    message = re.sub(
+        rf"\S{{{LONG},}}", lambda word: f"{word[0][:20]}... ({len(word[0])} characters)", message
+    )
     return message if len(message) <= LONGEST else f"{message[: LONGEST // 2]} ... {message[-LONGEST // 2 :]}"
 
 
@@ -136,7 +141,7 @@ class OneLine(logging.Handler):
         message = " ".join(record.getMessage().split())
         if message not in self._said:
             self._said.add(message)
-            print(f"coterie: {message}", file=sys.stderr)
+            print(f"coterie: {_shortened(message)}", file=sys.stderr)
 
 
 @app.callback(invoke_without_command=True)

@@ -24,15 +24,14 @@ def onboard(
     """Take in a client that a finished run never saw."""
     from coterie.api import load as load_run
     from coterie.data.own.tables import Columns
-    from coterie.experiment.experiment import load
+    from coterie.experiment.experiment import load_kept
     from coterie.report import tables
-    from coterie.runs.folder import RunFolder
     from coterie.runs.onboarding import read_client
 
     if out is not None and (out / "onboarded.json").exists():
         raise CoterieError(f"--out is '{out}', which already holds a client; allowed is another folder")
     refuse_from_python(run, "take clients in there with coterie.load(folder, model, ...).onboard(x, y)")
-    finished, settings = load_run(run, trust=trust), load(RunFolder(run).experiment).data
+    finished, settings = load_run(run, trust=trust), load_kept(run).data
     target = settings.get("target", "y") if target is None else target
     columns = Columns(target, settings.get("split", "split"), tokens=finished.task == "next-character")
     found = finished.take_in(read_client(finished.summary, data, columns))

@@ -97,7 +97,7 @@ def resume(
     """Go on with a run that was interrupted, from its last checkpoint."""
     from coterie.backends.processes import here
     from coterie.data.sources.catalogue import use
-    from coterie.experiment.experiment import load
+    from coterie.experiment.experiment import load_kept
     from coterie.experiment.study import is_study
     from coterie.experiment.trust import check as check_trust
     from coterie.runs.lock import locked
@@ -112,7 +112,7 @@ def resume(
             f"{folder} holds no experiment.toml; allowed is the folder of a run that was begun"
         )
     refuse_from_python(folder, "go on there with coterie.run(..., out=..., resume=True)")
-    asked = here().agree(lambda: load(folder / "experiment.toml"))
+    asked = here().agree(lambda: load_kept(folder))
     here().agree(lambda: check_trust(asked, folder, trust))
     prepared = here().agree(asked.prepare)
     with ExitStack() as held:
@@ -156,7 +156,7 @@ def _begin(asked: Experiment, folder: Path, again: bool, text: str) -> None:
     _make_room(asked, folder, again)
     if asked.several or asked.auto:
         make_folder(folder)
-        write_whole(folder / "experiment.toml", text.encode())
+        write_whole(folder / "experiment.toml", toml.sealed(text).encode())
 
 
 def _make_room(experiment: Experiment, folder: Path, again: bool) -> None:
@@ -209,7 +209,9 @@ def _play(prepared: Prepared, folder: Path, wide: bool) -> int:
             for method in experiment.methods:
                 store = RunFolder(experiment.folder_of(method, folder))
                 finished, begun = here().once(partial(_how_far, store))
-                if not finished:
+                if finished:
+                    here().once(store.mend)
+                else:
                     watch = watcher.method(method.label, Progress(method.stages).planned)
                     prepared.play(method, store.folder, resume=begun, watch=watch)
     except KeyboardInterrupt as stopped:

@@ -66,14 +66,14 @@ def _check(asked: Experiment) -> None:
 
 def go_on(folder: Path, jobs: int, wide: bool, trust: bool = False) -> int:
     """Play what is not finished of the study in this folder: its sweep first, then its runs; then the table."""
-    from coterie.experiment.experiment import load
-    from coterie.experiment.study import CHOICE, SWEEP, TUNING, begin, choose
+    from coterie.experiment.experiment import load_kept
+    from coterie.experiment.study import CHOICE, SWEEP, TUNING, begin, choose, mend
     from coterie.experiment.trust import check
     from coterie.files import write_json
 
     check_jobs(jobs)
     if (folder / TUNING / SWEEP).is_file() and not (folder / "experiment.toml").is_file():
-        tuning = load(folder / TUNING / "experiment.toml")
+        tuning = load_kept(folder / TUNING)
         check(tuning, folder, trust)
         _play(tuning, folder / TUNING, folder, jobs)
         chosen, lines = choose(folder)
@@ -83,10 +83,11 @@ def go_on(folder: Path, jobs: int, wide: bool, trust: bool = False) -> int:
         raise CoterieError(
             f"{folder} holds no experiment.toml; allowed is the folder of a run that was begun"
         )
-    if (folder / CHOICE).is_file():
-        _show_choice(folder / CHOICE)
-    asked = load(folder / "experiment.toml")
+    if (folder / TUNING / SWEEP).is_file():
+        _show_choice(choose(folder)[1])
+    asked = load_kept(folder)
     check(asked, folder, trust)
+    mend(asked, folder)
     _play(asked, folder, folder, jobs)
     _show(asked, folder, wide)
     return 0
@@ -166,10 +167,7 @@ def _csv(lines: list[Line]) -> str:
     return text.getvalue()
 
 
-def _show_choice(path: Path) -> None:
-    import json
-
+def _show_choice(lines: list[dict[str, Any]]) -> None:
     from coterie.report import tables
 
-    console = open_console()
-    console.print(tables.swept(json.loads(path.read_text(encoding="utf-8"))))
+    open_console().print(tables.swept(lines))

@@ -238,6 +238,25 @@ def _check_pixels(data: Federation) -> None:
     require(not small, "augment", data.augment, f"for images of more than {MARGIN} pixels a side only")
 
 
+def check_range(data: Federation, dtype: torch.dtype) -> None:
+    """Refuse numbers that would be infinite in `dtype`, in which a run computes."""
+    most = torch.finfo(dtype).max
+    known = (("training", data.train), ("test", data.test))
+    for name, points in ((name, points) for name, points in known if points is not None):
+        for what, values in (("an input", points.x), ("the target", points.y)):
+            if values.dtype != torch.float64 or dtype == torch.float64:
+                continue
+            of_point = values.abs().reshape(len(values), -1).amax(1)
+            of_point = of_point[points.at] if what == "an input" else of_point
+            if bool((of_point > most).any()):
+                point = int((of_point > most).nonzero()[0])
+                client = int(points.owner[point])
+                raise CoterieError(
+                    f"client {data.ids[client]!r}, {name} point {point - int(points.offset[client])}: {what} of "
+                    f"size {float(of_point[point]):g} is too large; allowed is up to {most:.2g}, or more in float64"
+                )
+
+
 def _check_points(data: Federation, name: str, points: Points) -> None:
     empty = (points.sizes == 0).nonzero()
     if len(empty) and name == "training":

@@ -283,7 +283,7 @@ class Prepared:
 def _write(resolved: Experiment, folder: Path) -> None:
     if not resolved.several:
         make_folder(folder / "clients")  # as in a run that was begun
-    write_whole(folder / "experiment.toml", resolved.resolved().encode())
+    write_whole(folder / "experiment.toml", toml.sealed(resolved.resolved()).encode())
 
 
 @contextmanager
@@ -301,6 +301,12 @@ def load(
 ) -> Experiment:
     """The experiment in a file, with changes such as "algorithm.pull=0.5"."""
     return parse(*read(path, overrides, seed, seeds))
+
+
+def load_kept(folder: Path) -> Experiment:
+    """The experiment of a run's folder, which must be as it was written."""
+    toml.load_kept(folder / "experiment.toml")
+    return load(folder / "experiment.toml")
 
 
 def read(

@@ -142,4 +142,6 @@ def saying(section: Section) -> Iterator[None]:
     except SettingError as problem:
         raise CoterieError(f"{section.name(problem.setting)} {problem.says}") from problem
     except CoterieError as problem:
+        if str(problem).startswith(f"{section.prefix}: "):  # it was said further in
+            raise
         raise CoterieError(f"{section.prefix}: {problem}") from problem

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 import itertools
-import json
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -21,9 +20,9 @@ from typing import Any
 
 from coterie import toml
 from coterie.errors import CoterieError
-from coterie.experiment.experiment import Experiment, load, parse
+from coterie.experiment.experiment import Experiment, load, load_kept, parse
 from coterie.experiment.methods import Method
-from coterie.files import make_folder, write_json, write_whole
+from coterie.files import make_folder, read_kept, with_checksum, write_json, write_whole
 from coterie.model_selection.choice import forget
 from coterie.protocol.stages import Progress
 from coterie.runs.folder import RunFolder
@@ -31,6 +30,7 @@ from coterie.runs.lock import locked
 
 HELD_OUT = 0.25  # of a client's training points, where a sweep's experiment does not say
 TUNING, SWEEP, BASE, CHOICE = "tuning", "sweep.json", "base.toml", "tuning.json"
+TRIED = "tried"  # in sweep.json
 TABLE = "table.csv"
 _OF_METHODS = (
     "algorithm",
@@ -63,7 +63,8 @@ def is_study(folder: Path) -> bool:
     if (folder / TUNING / SWEEP).is_file():
         return True
     try:
-        return "seeds" in toml.read((folder / "experiment.toml").read_text(encoding="utf-8"), str(folder))
+        path = folder / "experiment.toml"
+        return "seeds" in toml.read(path.read_text(encoding="utf-8"), str(path))
     except (OSError, UnicodeDecodeError):
         return False
 
@@ -96,7 +97,7 @@ def begin(asked: Experiment, folder: Path) -> None:
     """Write what is to be run, once for the study and once for each run, so that either can go on by itself."""
     for place, experiment in {**runs_of(asked, folder), folder: asked}.items():
         make_folder(place if experiment.several or experiment.seeds else place / "clients")
-        write_whole(place / "experiment.toml", experiment.resolved().encode())
+        write_whole(place / "experiment.toml", toml.sealed(experiment.resolved()).encode())
 
 
 def tasks_of(asked: Experiment, folder: Path, all_of_them: bool = False) -> list[Task]:
@@ -105,7 +106,7 @@ def tasks_of(asked: Experiment, folder: Path, all_of_them: bool = False) -> list
     for place, experiment in runs_of(asked, folder).items():
         above = "" if place == folder else f"{place.name}/"
         if experiment.auto:
-            experiment = load(place / "experiment.toml")  # numbers may have been chosen since
+            experiment = load_kept(place)  # numbers may have been chosen since
         if experiment.auto:
             rounds = sum(Progress(method.stages).planned for method in experiment.methods)
             found.append(Task(place, None, place, rounds, place.name))
@@ -119,6 +120,14 @@ def tasks_of(asked: Experiment, folder: Path, all_of_them: bool = False) -> list
 
 def _finished(task: Task) -> bool:
     return task.label is not None and RunFolder(task.store).finished
+
+
+def mend(asked: Experiment, folder: Path) -> None:
+    """What of the finished runs can be put back."""
+    for task in tasks_of(asked, folder, all_of_them=True):
+        if _finished(task):
+            with locked(task.store):
+                RunFolder(task.store).mend()
 
 
 def clear(folder: Path) -> None:
@@ -242,8 +251,10 @@ def _check_different(variants: Sequence[Method], label: str, keys: Sequence[str]
 def begin_sweep(tuning: Tuning, folder: Path) -> None:
     """Write what is to be tried."""
     begin(tuning.experiment, folder / TUNING)
-    write_whole(folder / TUNING / BASE, tuning.base.resolved().encode())
-    write_json(folder / TUNING / SWEEP, tuning.tried)  # last: with it the sweep is begun
+    write_whole(folder / TUNING / BASE, toml.sealed(tuning.base.resolved()).encode())
+    write_json(
+        folder / TUNING / SWEEP, with_checksum({TRIED: tuning.tried})
+    )  # last: with it the sweep is begun
 
 
 def _label(label: str, keys: Sequence[str], values: Sequence[Any], number: int) -> str:
@@ -259,9 +270,13 @@ def choose(folder: Path) -> tuple[Experiment, list[dict[str, Any]]]:
     Best is the highest mean accuracy of personal models on the held-out points over the seeds, or the least loss where
     there are no classes.
     """
-    tuning = load(folder / TUNING / "experiment.toml")
+    tuning = load_kept(folder / TUNING)
+    toml.load_kept(folder / TUNING / BASE)
     base = load(folder / TUNING / BASE)
-    tried = json.loads((folder / TUNING / SWEEP).read_text(encoding="utf-8"))
+    kept = read_kept(folder / TUNING / SWEEP)
+    tried = kept.get(TRIED, kept)  # older versions wrote the methods alone
+    if not all(isinstance(tried.get(method.label), dict) for method in base.methods):
+        raise CoterieError(f"{folder / TUNING / SWEEP} is damaged: it does not have every method")
     by_label = {method.label: method for method in tuning.methods}
     methods, lines = [], []
     for method in base.methods:

@@ -61,11 +61,24 @@ def check(experiment: Experiment, folder: Path, trust: bool, allow: str = "--tru
     if trust:
         remember(experiment)
         return
-    where = "which is nowhere to be found" if code.file is None else f"from {code.file}"
+    _refuse_always(experiment, folder)
+    if code.file is None:
+        raise CoterieError(
+            f"the model of the run in {folder} is code, {code.name}, which is nowhere to be found; put its file in "
+            f"{experiment.model['folder']}"
+        )
     raise CoterieError(
-        f"the model of the run in {folder} is code, {code.name} {where}, that you have not run before as it is now; "
-        f"read it, then allow it with {allow}"
+        f"the model of the run in {folder} is code, {code.name} from {code.file}, that you have not run before as it "
+        f"is now; read it, then allow it with {allow}"
     )
+
+
+def _refuse_always(experiment: Experiment, folder: Path) -> None:
+    """Code that no trust allows."""
+    try:
+        source_of(experiment.model["name"], Path(experiment.model["folder"]))
+    except SettingError as problem:
+        raise CoterieError(f"the model of the run in {folder}: model.{problem}") from problem
 
 
 def _state() -> Path:

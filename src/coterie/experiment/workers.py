@@ -23,7 +23,7 @@ from typing import Any, Literal
 import torch
 
 from coterie.errors import CoterieError, Lost
-from coterie.experiment.experiment import Prepared, load
+from coterie.experiment.experiment import Prepared, load_kept
 from coterie.experiment.study import Task
 from coterie.runs.folder import RunFolder
 
@@ -192,7 +192,7 @@ def _answer(pipe: Connection, prepared: dict[Path, Prepared], jobs: int) -> bool
         task = pipe.recv()
         if task.folder not in prepared:
             prepared.clear()  # before the next is made: data may be large
-            prepared[task.folder] = load(task.folder / "experiment.toml").prepare()
+            prepared[task.folder] = load_kept(task.folder).prepare()
         prepared[task.folder] = _play(prepared[task.folder], task, pipe)
         pipe.send(("done", None))
     except KeyboardInterrupt:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import math
 from collections.abc import Sequence
 from contextlib import suppress
@@ -18,7 +17,7 @@ import torch
 from torch import Tensor
 
 from coterie.errors import CoterieError, require
-from coterie.files import make_folder, write_json, write_whole
+from coterie.files import make_folder, read_kept, with_checksum, write_json, write_whole
 from coterie.validation import Checked
 
 JSON, CSV, PLOT = "choice.json", "choice.csv", "choice.png"
@@ -66,17 +65,19 @@ class Tried:
     def save(self, path: Path, asked: str) -> None:
         """With a hash of what was asked for, so that nothing else is taken for it."""
         make_folder(path.parent)
-        write_json(path, {"asked": asked, **asdict(self)}, indent=None)
+        write_json(path, with_checksum({"asked": asked, **asdict(self)}), indent=None)
 
     @staticmethod
     def load(path: Path, asked: str) -> Tried:
         try:
-            kept = json.loads(path.read_text(encoding="utf-8"))
+            kept = read_kept(path)
             same = kept.pop("asked") == asked
             losses = tuple(math.inf if one is None else float(one) for one in kept["losses"])
             training = math.inf if kept["training"] is None else kept["training"]
             tried = Tried(**{**kept, "losses": losses, "training": training})
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
+        except CoterieError as problem:
+            raise CoterieError(f"{problem}; remove it, and that number is tried again") from problem
+        except (ValueError, KeyError, TypeError, AttributeError) as problem:
             raise CoterieError(f"{path} holds nothing that was tried; allowed is to start over") from problem
         if not same:
             raise CoterieError(

@@ -36,8 +36,7 @@ def builds_model(function: F) -> F:
 
 def own_model(name: str, folder: Path | None) -> Callable[..., nn.Module]:
     """What builds it; `folder` is that of the experiment."""
-    if not NAME.fullmatch(name):
-        raise SettingError("name", f"is {name!r}; your own model is written 'module:Net', such as 'nets:Net'")
+    _check_name(name)
     module, _, attribute = name.partition(":")
     try:
         found: Any = _imported(module, folder)
@@ -58,8 +57,14 @@ def own_model(name: str, folder: Path | None) -> Callable[..., nn.Module]:
     return found  # type: ignore[no-any-return]
 
 
+def _check_name(name: str) -> None:
+    if not NAME.fullmatch(name):
+        raise SettingError("name", f"is {name!r}; your own model is written 'module:Net', such as 'nets:Net'")
+
+
 def source_of(name: str, folder: Path | None) -> Path | None:
     """The file of the code behind a name, found without running any of it; None where there is none."""
+    _check_name(name)
     module, _, _ = name.partition(":")
     top, *inner = module.split(".")
     spec, _ = _located(top, folder)

@@ -13,7 +13,7 @@ from coterie import ALGORITHMS, __version__, toml
 from coterie.algorithms.fedspd import FedSPD
 from coterie.clustering.paper import BIBTEX as KFED
 from coterie.errors import CoterieError
-from coterie.experiment.experiment import load
+from coterie.experiment.experiment import load_kept
 from coterie.experiment.methods import Method
 
 log = logging.getLogger("coterie")
@@ -80,11 +80,11 @@ def _stages(folder: Path) -> list[Used]:
         raise CoterieError(
             f"{folder} holds no experiment.toml; allowed is the folder of a run that was begun"
         )
-    table = toml.load(path)
+    table = toml.load_kept(path)
     if "made" in table:
         stages = table.get("stages")
         return [_from_python(stage, folder) for stage in (stages if isinstance(stages, list) else [stages])]
-    return [used for method in load(path).methods for used in _from_method(method)]
+    return [used for method in load_kept(folder).methods for used in _from_method(method)]
 
 
 def _from_method(method: Method) -> Iterator[Used]:

@@ -154,7 +154,7 @@ def labels_of(folder: Path) -> list[str]:
 
 def _read(store: RunFolder, wide: bool) -> Found:
     try:
-        table = toml.load(store.experiment)
+        table = store.settings()
         return Found(store.folder, {"seed": 0, **_flat(table)}, measured(store.summary(), wide))
     except CoterieError:
         raise

@@ -22,6 +22,7 @@ from coterie.model_selection.choice import PLOT, Choice
 HELD_OUT, TRAINING, CHOSEN = "#0b5fa5", "#8a8a8a", "#c8501e"
 STEEP = 8  # times the best: beyond that the flat part is seen only on a logarithmic axis
 
+_BESIDE, _BETWEEN = 42, 4  # columns of the terminal: those beside the classes, and between two
 _ROWS, _COLUMNS, _DRAWN = 40, 12, 200  # clients and classes in a table, clients in a picture
 _LISTED = 6  # distributions whose shares are spelled out
 
@@ -88,19 +89,22 @@ def by_cluster(whole: Tensor) -> list[int]:
     return order
 
 
-def clients_table(data: Federation) -> Table:
-    """A line per client."""
+def clients_table(data: Federation, width: int = 200) -> Table:
+    """A line per client, with a column for each class where so many columns of the terminal have room for them."""
     whole = held(data)
     classes = whole.shape[2]
     wide = data.task != "regression" and classes <= _COLUMNS
-    words = map(escape, _words(data)) if wide else ["classes"]
+    wide = wide and _BESIDE + sum(_BETWEEN + len(word) for word in _words(data)) <= width
+    many = data.task != "regression" and not wide
+    words = map(escape, _words(data)) if wide else ["classes"] if many else []
     made = Table(box=SIMPLE_HEAD, show_edge=False, caption=_caption(data), caption_justify="left")
     made.add_column("client")
     for heading in ("distribution", "train", "test", *words):
         made.add_column(heading, justify="right")
     for k in by_cluster(whole)[:_ROWS]:
         of_class = whole[k].sum(0)
-        held_classes = map(str, of_class.tolist()) if wide else [f"{int((of_class > 0).sum())} of {classes}"]
+        counted = [f"{int((of_class > 0).sum())} of {classes}"] if many else []
+        held_classes = map(str, of_class.tolist()) if wide else counted
         tested = "–" if data.test is None else str(int(data.test.sizes[k]))
         sizes = str(int(data.train.sizes[k])), tested
         made.add_row(

@@ -75,6 +75,8 @@ def as_json(found: Sequence[Shown], count: int) -> str:
 
 def read(folder: Path, wide: bool) -> tuple[list[Shown], list[str]]:
     """The methods of the run in this folder, as its experiment lists them, and the labels of those not yet begun."""
+    if (folder / "experiment.toml").is_file():
+        toml.load_kept(folder / "experiment.toml")
     stores = [RunFolder(folder / label) for label in labels_of(folder)] or [RunFolder(folder)]
     begun = [store for store in stores if store.experiment.is_file() and (store.folder / "clients").is_dir()]
     if not begun:
@@ -93,15 +95,17 @@ def _below(folder: Path) -> str:
 
 def _read(store: RunFolder, wide: bool) -> Shown:
     try:
-        table = toml.load(store.experiment)
+        table = store.settings()
         summary = store.summary() if store.finished else None
+        records = store.records(None if summary is None else summary["rounds"])
+        store.check_rounds(record["round"] for record in records)
         lines, clusters = lines_so_far(store) if summary is None else read_lines(store)
         return Shown(
             label=str(table.get("label") or (summary or {}).get("algorithm") or store.folder.name),
             folder=store.folder,
             settings=_settings(table),
             in_python="made" in table,
-            records=store.records(),
+            records=records,
             lines=lines,
             clusters=clusters_of(lines, clusters),
             summary=summary,

@@ -134,7 +134,8 @@ def _take(folder: Path, wanted: For) -> bool:
 def _of_run(item: Item, folder: Path, run: Wanted, made: int) -> list[Line]:
     """Every column of a finished run; of a curve the rounds that were measured, and the last in any case."""
     store = RunFolder(folder)
-    summary, records = store.summary(), store.records()
+    summary = store.summary()
+    records = store.records(summary["rounds"])
 
     def line(column: str, number: int | None, value: float) -> Line:
         return Line(run.variant, run.method, column, run.seed, number, value, made, run.settings)
@@ -208,7 +209,7 @@ def _task(experiment: Experiment, folder: Path, label: str, store: Path, name: s
     """A run that was begun under other names, or finished by it is not known whom, starts over."""
     method = next(one for one in experiment.methods if one.label == label)
     there, text = RunFolder(store), experiment.only(method).resolved()
-    if there.finished or (there.experiment.is_file() and there.experiment.read_bytes() != text.encode()):
+    if there.finished or (there.experiment.is_file() and there.text() != text):
         with locked(store):
             there.clear()
     return Task(folder, label, store, Progress(method.stages).planned, name)

@@ -47,7 +47,7 @@ class Divergence:
         self.least = torch.tensor(torch.inf, dtype=torch.float64)  # median loss of a round
         self.good = True  # could clients train from the centers that they had in the last round?
         self.stop: Stop | None = None
-        self._named: set[int] = set()
+        self._seen: list[int] = []  # clients that diverged; the first ones are named
         self._scale: Messages | None = None
 
     def played(
@@ -68,7 +68,7 @@ class Divergence:
             self.least = torch.minimum(self.least, median)
             self.good = bool(median <= CLIMB * self.least)
         self.good = self.good and not most
-        self._name([i for i in bad if i not in self._named], rounds)
+        self._name([i for i in bad if i not in self._seen], rounds)
         if self.in_a_row >= PATIENCE:
             self.stop = self._stopped(rounds, len(bad), heard)
 
@@ -104,8 +104,14 @@ class Divergence:
             self.stop = Stop(rounds, says, diverged=False)
 
     def at_the_end(self, rounds: int) -> None:
-        """A run has not ended well if most clients diverged in its last round, or do much worse than a guess."""
+        """A run has not ended well if most clients diverged in its last round, do much worse than a guess, or were
+        never heard."""
         if self.stop is not None:
+            return
+        if self.silent == rounds > 0:
+            nobody = f"Nobody was heard in any of the {rounds} rounds"
+            says = f"{nobody}, so nothing was learned. Lower absent or stragglers."
+            self.stop = Stop(rounds, says, diverged=False)
             return
         known = int((~self.last.isnan()).sum())
         bad = self._beyond_a_guess((self.last > LEAST).nonzero()[:, 0])
@@ -133,17 +139,16 @@ class Divergence:
         return Stop(rounds, f"The run diverged: {what}. {self._advice()}", diverged=True)
 
     def _advice(self) -> str:
-        strange = [i for i in sorted(self._named) if self._out_of_scale(i)]
+        strange = [i for i in sorted(self._seen) if self._out_of_scale(i)]
         if strange:
-            return (
-                f"Look at the data of {_listed([repr(self.ids[i]) for i in strange])}, which is out of scale."
-            )
+            return f"Look at the data of {self._listed(strange)}, which is out of scale."
         return "Try a smaller learning_rate."
 
     def _name(self, clients: list[int], rounds: int) -> None:
-        """Each once, and not too many."""
-        for client in clients[: max(0, NAMED - len(self._named))]:
-            self._named.add(client)
+        """Each once, and not too many; the others are counted."""
+        room = max(0, NAMED - len(self._seen))
+        self._seen += clients
+        for client in clients[:room]:
             loss = float(self.last[client])
             what = (
                 f"its loss grew to {loss:.3g}"
@@ -157,6 +162,9 @@ class Divergence:
             )
             about = f"{what}{self._data(client)}; {blame}"
             log.warning("client %r diverged in round %d: %s", self.ids[client], rounds, about)
+        if len(clients) > room:
+            more = len(clients) - room
+            log.warning("%d more client%s diverged in round %d", more, "" if more == 1 else "s", rounds)
 
     def _data(self, client: int) -> str:
         own = [float(self._of(name)[client]) for name in ("input", "target")]
@@ -180,6 +188,7 @@ class Divergence:
             return torch.full_like(self.first, torch.nan)
         return self._scale.scattered(name, len(self.ids)).double().cpu()
 
-
-def _listed(words: list[str]) -> str:
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+    def _listed(self, clients: list[int]) -> str:
+        words = [repr(self.ids[i]) for i in clients[:NAMED]]
+        words += [f"{len(clients) - NAMED} more"] if len(clients) > NAMED else []
+        return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"

@@ -1,7 +1,7 @@
 """A run's folder on disk: written so that a crash, a kill or a full disk loses no good checkpoint.
 
 experiment.toml      what is run, with every setting spelled out
-rounds.jsonl         one line of totals per round
+rounds.jsonl         one line of totals per round, each with a checksum of its own
 clients/             per round: per-client numbers as columns, and a projection of the rows received
 checkpoint.safetensors   all that the rounds to come depend on; checkpoint.previous.safetensors is the one before
 result.safetensors   centers, importance, personal models, and what is known of each client, when the run is finished
@@ -16,16 +16,29 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
+from coterie import toml
 from coterie.errors import CoterieError
-from coterie.files import finite, make_folder, open_own, part_of, saying, write_json, write_whole
-from coterie.runs.tensor_file import CHECKSUM, read_tensors, write_tensors
+from coterie.files import (
+    CHECKSUM,
+    checksum,
+    make_folder,
+    open_own,
+    part_of,
+    read_kept,
+    saying,
+    with_checksum,
+    without_checksum,
+    write_json,
+    write_whole,
+)
+from coterie.runs.tensor_file import read_notes, read_tensors, write_tensors
 
 Numbers = dict[str, int]
 
@@ -36,6 +49,9 @@ NEXT = "checkpoint.next.safetensors"  # while it is written
 IMPORTANCE, CLIENTS = TABLES = ("importance.csv", "clients.csv")
 NEEDED = ("algorithm", "task", "rounds", "classes", "megabytes")  # of a summary, in every version
 COUNTS = ("round", "stage", "sent")  # of a record
+TIMED = "seconds_checksum"
+NAMED = 5  # lines, in a sentence
+START_OVER = "start over, with `coterie run ... --again` or in another folder"
 MODELS = ("centers", "personal.rows", "personal.weights")  # of a result: most of its bytes
 
 
@@ -61,7 +77,11 @@ class RunFolder:
 
     def create(self, experiment: str) -> None:
         make_folder(self.folder / "clients")
-        write_whole(self.experiment, experiment.encode())
+        write_whole(self.experiment, toml.sealed(experiment).encode())
+
+    def settings(self) -> toml.Table:
+        """What is run, as experiment.toml says it."""
+        return toml.load_kept(self.experiment)
 
     def open(self, experiment: str, resume: bool) -> None:
         """For a run that begins here, or for one to go on with."""
@@ -73,12 +93,16 @@ class RunFolder:
             if self.taken:
                 raise CoterieError(f"{self.folder} already holds a run; resume it, or choose another folder")
             self.create(experiment)
-        elif self.experiment.read_bytes() != experiment.encode():
+        elif self.text() != experiment:
             raise CoterieError(
                 f"the run in {self.folder} has other settings; resume it with its own, or start elsewhere"
             )
         for half in self._half():
             half.unlink(missing_ok=True)
+
+    def text(self) -> str:
+        """Of the settings."""
+        return toml.unsealed(self.experiment.read_text(encoding="utf-8", errors="replace"))
 
     def clear(self) -> None:
         """Forget an earlier run in this folder, and nothing else that lies there."""
@@ -124,33 +148,70 @@ class RunFolder:
             saying(f"write {self.folder / 'rounds.jsonl'}"),
             open_own(self.folder / "rounds.jsonl", "a") as file,
         ):
-            file.write(json.dumps(record) + "\n")
+            file.write(_line(record))
             file.flush()
             os.fsync(file.fileno())
 
     def records(self, rounds: int | None = None) -> list[dict[str, Any]]:
-        """The rounds so far, or so many: a line that cannot be read is taken from that round's own file."""
+        """The rounds so far, or so many: a line that is not as it was written is taken from that round's own file."""
+        return self._records(rounds)[0]
+
+    def _records(self, rounds: int | None) -> tuple[list[dict[str, Any]], bool]:
+        """And whether all of them were there."""
         path = self.folder / "rounds.jsonl"
-        lines = path.read_bytes().splitlines() if path.exists() else []
+        raw = path.read_bytes() if path.exists() else b""
+        lines = raw.removesuffix(b"\n").split(b"\n") if raw else []
+        there = {one["round"]: one for line in lines if (one := self._record(line)) is not None}
         records: list[dict[str, Any]] = []
+        mended: list[int] = []
+        lost: list[int] = []
         for number in range(len(lines) if rounds is None else rounds):
-            record = _record(lines[number], number) if number < len(lines) else None
-            torn = rounds is None and number + 1 == len(lines)  # the last line, of a run that was killed
-            if record is None and not torn:
-                record = self._kept_record(number)
-                mended = "taken from that round's file" if record else "the rounds from there on are left out"
-                log.warning("line %d of %s cannot be read; %s", number + 1, path, mended)
-            if record is None:
-                break
-            records.append(record)
-        return records
+            record = there.get(number) or self._kept_record(number)
+            if record is not None:
+                records.append(record)
+            if number not in there:
+                (lost if record is None else mended).append(number + 1)
+        if lost == [len(lines)] and rounds is None and not raw.endswith(b"\n"):
+            lost = []  # half a line, of a run that was killed
+        _say_damaged(path, mended, "what the files of these rounds in clients/ say is taken instead")
+        _say_damaged(
+            path, lost, "lost and left out, as the files of these rounds in clients/ do not say it either"
+        )
+        return records, not mended
+
+    def _record(self, line: bytes) -> dict[str, Any] | None:
+        """None: it is not as it was written. Older versions wrote no checksum; they too kept the record twice."""
+        record = _parsed(line)
+        if record is None or CHECKSUM in record:
+            return record and _without_checksums(record)
+        kept = self._kept_record(record["round"])
+        return record if kept is None or kept == _lasting(record) else None
 
     def _kept_record(self, round: int) -> dict[str, Any] | None:
         try:
-            _, notes = read_tensors(self.columns_of(round))
+            notes = read_notes(self.columns_of(round))
         except CoterieError:
             return None
-        return _record(notes.get("record", "").encode(), round)
+        record = _parsed(notes.get("record", "").encode())
+        return record if record and record["round"] == round else None
+
+    def check_rounds(self, rounds: Iterable[int]) -> None:
+        """Refuse per-client numbers of a round that are not as they were written; they need not be there."""
+        for path in map(self.columns_of, rounds):
+            try:
+                if path.exists():
+                    read_notes(path)
+            except CoterieError as problem:
+                raise CoterieError(
+                    f"{problem}; the rest of the run can be read if you remove it"
+                ) from problem
+
+    def mend(self) -> None:
+        """Of a finished run: put back lines of rounds.jsonl that are known from the rounds' own files."""
+        rounds = self.summary()["rounds"]
+        records, whole = self._records(rounds)
+        if not whole and len(records) == rounds:
+            write_whole(self.folder / "rounds.jsonl", "".join(map(_line, records)).encode())
 
     def keep_records(self, rounds: int) -> list[dict[str, Any]]:
         """Forget the rounds behind the last checkpoint: they will be played again."""
@@ -158,16 +219,19 @@ class RunFolder:
         if len(records) < rounds:
             raise CoterieError(
                 f"{self.folder / 'rounds.jsonl'} has {len(records)} of the {rounds} rounds of the checkpoint, and the "
-                "others are nowhere in this folder; start over in another one"
+                f"others are nowhere in this folder; {START_OVER}"
             )
-        content = "".join(json.dumps(record) + "\n" for record in records)
-        write_whole(self.folder / "rounds.jsonl", content.encode())
+        write_whole(self.folder / "rounds.jsonl", "".join(map(_line, records)).encode())
+        try:
+            self.check_rounds(range(rounds))
+        except CoterieError as problem:
+            log.warning("%s; the run goes on", problem)
         return records
 
     def write_columns(self, round: int, columns: dict[str, Tensor], record: dict[str, Any]) -> None:
         """Per-client numbers of a round, and its record once more; not synced, for they can be had by resuming."""
-        lasting = {name: value for name, value in record.items() if not name.startswith("seconds")}
-        write_tensors(self.columns_of(round), columns, {"record": json.dumps(lasting)}, sync=False)
+        notes = {"record": json.dumps(_lasting(record))}
+        write_tensors(self.columns_of(round), columns, notes, sync=False)
 
     def columns_of(self, round: int) -> Path:
         return self.folder / "clients" / f"{round:06d}.safetensors"
@@ -191,11 +255,11 @@ class RunFolder:
 
     def _run(self) -> str:
         """Of the settings: a checkpoint of another run is not taken for one of this."""
-        return hashlib.blake2b(self.experiment.read_bytes(), digest_size=8).hexdigest()
+        return hashlib.blake2b(self.text().encode(), digest_size=8).hexdigest()
 
     def checkpoint(self) -> tuple[dict[str, Tensor], Numbers] | None:
         """The newest that can be read; None where there is none."""
-        unreadable: CoterieError | None = None
+        unreadable: list[str] = []
         for path in (self.folder / name for name in CHECKPOINTS):
             if not path.exists():
                 continue
@@ -203,15 +267,15 @@ class RunFolder:
                 tensors, notes = read_tensors(path)
                 numbers: Numbers = json.loads(notes["numbers"])
             except (CoterieError, ValueError, KeyError) as problem:
-                why = problem if isinstance(problem, CoterieError) else f"{path} is no checkpoint"
-                unreadable = CoterieError(str(why))
+                known = isinstance(problem, CoterieError)
+                unreadable.append(str(problem) if known else f"{path} is no checkpoint")
                 continue
             self._check_own(path, notes)
-            if unreadable is not None:
-                log.warning("%s; the run goes back to the checkpoint before", unreadable)
+            if unreadable:
+                log.warning("%s; the run goes back to the checkpoint before", unreadable[0])
             return tensors, numbers
-        if unreadable is not None:
-            raise unreadable
+        if unreadable:
+            raise CoterieError(f"{'; '.join(unreadable)}; there is no other checkpoint: {START_OVER}")
         return None
 
     def _check_own(self, path: Path, notes: dict[str, str]) -> None:
@@ -238,7 +302,7 @@ class RunFolder:
         self.write_summary(summary)
 
     def write_summary(self, summary: dict[str, Any]) -> None:
-        write_json(self.folder / "summary.json", {**summary, CHECKSUM: _checksum(summary)})
+        write_json(self.folder / "summary.json", with_checksum(summary))
 
     def result(self, without: Sequence[str] = ()) -> tuple[dict[str, Tensor], tuple[str, ...]]:
         """Its tensors, all or without some, and the ids of the clients."""
@@ -255,29 +319,46 @@ class RunFolder:
 
     def summary(self) -> dict[str, Any]:
         path = self.folder / "summary.json"
-        try:
-            summary = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError) as problem:
-            raise CoterieError(
-                f"{self.folder} has no finished run: its summary.json cannot be read"
-            ) from problem
-        if not isinstance(summary, dict) or not set(NEEDED) <= summary.keys():
+        if not path.is_file():
+            raise CoterieError(f"{self.folder} has no finished run: it has no summary.json")
+        summary = read_kept(path)
+        if not set(NEEDED) <= summary.keys():
             raise CoterieError(f"{path} is not the summary of a run")
-        if summary.pop(CHECKSUM, None) not in (None, _checksum(summary)):  # runs of older versions have none
-            raise CoterieError(f"{path} is damaged: it is not as it was written")
         return summary
 
 
-def _checksum(summary: dict[str, Any]) -> str:
-    content = json.dumps(finite(summary), sort_keys=True).encode()
-    return hashlib.blake2b(content, digest_size=16).hexdigest()
+def _line(record: dict[str, Any]) -> str:
+    """Timings have a checksum of their own, so that all else is the same however often a round is played."""
+    timings = _timings(record)
+    return json.dumps({**with_checksum(_lasting(record)), **timings, TIMED: checksum(timings)}) + "\n"
 
 
-def _record(line: bytes, round: int) -> dict[str, Any] | None:
-    """None: it is no line of this round."""
+def _without_checksums(record: dict[str, Any]) -> dict[str, Any] | None:
+    lasting, timings = without_checksum(_lasting(record)), _timings(record)
+    return None if lasting is None or timings.pop(TIMED, "") != checksum(timings) else {**lasting, **timings}
+
+
+def _timings(record: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in record.items() if name.startswith("seconds")}
+
+
+def _lasting(record: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in record.items() if not name.startswith("seconds")}
+
+
+def _parsed(line: bytes) -> dict[str, Any] | None:
+    """None: it is no record."""
     try:
         record = json.loads(line)
     except (ValueError, RecursionError):  # no JSON, or no text at all
         return None
     known = isinstance(record, dict) and all(type(record.get(name)) is int for name in COUNTS)
-    return record if known and record["round"] == round else None
+    return record if known else None
+
+
+def _say_damaged(path: Path, lines: list[int], what: str) -> None:
+    if lines:
+        named, more = ", ".join(map(str, lines[:NAMED])), len(lines) - NAMED
+        many = f"lines {named}{f' and {more} more' if more > 0 else ''} of {path} are"
+        which = f"line {named} of {path} is" if len(lines) == 1 else many
+        log.warning("%s not as written; %s", which, what)

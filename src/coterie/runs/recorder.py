@@ -279,6 +279,7 @@ class Recorder:
         if stop is not None and stop.diverged and good is not None and good.shape == now.shape:
             self.coordinator.go_back(good)
             self._last = None
+            stop = replace(stop, says=f"{stop.says} The last good centers were kept.")
         return stop
 
     def finish(self) -> Run:
@@ -302,6 +303,8 @@ class Recorder:
             summary["stopped"] = {"rounds": stop.rounds, "says": stop.says}
             log.warning(stop.says)
             verdict = Verdict(False, ("diverged",), (stop.says,)) if verdict and stop.diverged else verdict
+            if verdict and self.divergence.silent == stop.rounds:  # nobody was ever heard
+                verdict = replace(verdict, good=False, sentences=(stop.says,))
         if verdict is not None:
             summary["verdict"] = finite(verdict.as_dict())
         if self.monitor.refused:

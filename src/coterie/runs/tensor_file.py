@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from coterie.engine.storage import row_blocks
 from coterie.errors import CoterieError
-from coterie.files import whole
+from coterie.files import CHECKSUM, whole
 
 KINDS = {  # as safetensors names them
     torch.float64: "F64",
@@ -25,7 +25,6 @@ KINDS = {  # as safetensors names them
     torch.uint8: "U8",
     torch.bool: "BOOL",
 }
-CHECKSUM = "checksum"  # the note that has it
 UNKNOWN = "0" * 32  # in its place while it is computed
 
 
@@ -62,13 +61,21 @@ def _pieces(tensors: Iterator[Tensor]) -> Iterator[memoryview]:
             yield flat[some].contiguous().cpu().reshape(-1).view(torch.uint8).numpy().data
 
 
+def read_notes(path: Path) -> dict[str, str]:
+    """The notes alone; a file that is not as it was written is refused, whatever of it has changed."""
+    return _read(path, lambda _: False)[1]
+
+
 def read_tensors(path: Path, without: Sequence[str] = ()) -> tuple[dict[str, Tensor], dict[str, str]]:
     """The tensors, all or without some, and the notes; a file that is not as it was written is refused."""
+    return _read(path, lambda name: name not in without)
+
+
+def _read(path: Path, wanted: Callable[[str], bool]) -> tuple[dict[str, Tensor], dict[str, str]]:
     try:
         with safe_open(path, framework="pt") as file:
             notes = file.metadata() or {}
-            names = [name for name in file.keys() if name not in without]  # noqa: SIM118
-            tensors = {name: file.get_tensor(name) for name in names}
+            tensors = {name: file.get_tensor(name) for name in file.keys() if wanted(name)}  # noqa: SIM118
         if CHECKSUM in notes:  # runs of older versions have none
             with path.open("rb") as opened:
                 _check(path, opened, notes.pop(CHECKSUM))

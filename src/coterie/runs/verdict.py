@@ -261,7 +261,8 @@ def beside_fedavg(verdict: Verdict, summary: Mapping[str, Any], reference: Mappi
     """The same when FedAvg has been run on these clients too: is its one model as good as their personal ones?"""
     own, theirs = summary.get("personal", {}), reference.get("personal", {})
     name = "accuracy" if "accuracy" in own else "loss"
-    if {"diverged", "unknown"} & set(verdict.findings) or None in (own.get(name), theirs.get(name)):
+    known = None not in (own.get(name), theirs.get(name))
+    if {"diverged", "unknown"} & set(verdict.findings) or not known or "stopped" in summary:
         return verdict
     mine, one = own[name], theirs[name]
     rounds, others = summary["rounds"], reference["rounds"]

@@ -88,7 +88,18 @@ def read_table(path: Path, client: str | None = None) -> Table:
             f"{path} could not be read ({why}); a whole {path.suffix} table is needed"
         ) from error
     wide = table.select_dtypes("float64").columns
+    for column in wide:
+        _check_range(table[column].to_numpy(), f"{path}, column {str(column)!r}")
     return table.astype(dict.fromkeys(wide, np.float32))  # text has no precision that the user chose
+
+
+def _check_range(numbers: Any, where: str) -> None:
+    """Before they are narrowed, since they would be infinite then."""
+    most = np.finfo(np.float32).max
+    huge = (abs(numbers) > most) & np.isfinite(numbers)
+    if huge.any():
+        row = int(huge.argmax())
+        raise CoterieError(f"{where}, row {row}: {numbers[row]:g} is too large; allowed is up to {most:.2g}")
 
 
 def client_of(table: Table, features: Sequence[str], columns: Columns, id: str, where: str) -> Client:
