@@ -20,8 +20,10 @@ from typing import Any
 from coterie.bench.provenance import provenance
 from coterie.bench.results import write
 from coterie.cli.study import go_on, run_study
+from coterie.errors import CoterieError
 from coterie.experiment.experiment import load
 from coterie.experiment.study import CHOICE, Sweep, is_study, parse_seeds, runs_of
+from coterie.files import read_kept
 from coterie.reproduction.measures import measure
 from coterie.runs.folder import RunFolder
 
@@ -145,6 +147,8 @@ def methods(setting: Setting) -> list[dict[str, Any]]:
 def play(name: str, seeds: tuple[int, ...], jobs: int, folder: Path) -> None:
     """Choose the rates and run; or go on where a folder of this setting is."""
     if is_study(folder):
+        if (folder / "experiment.toml").is_file() and load(folder / "experiment.toml").seeds != seeds:
+            raise CoterieError(f"{folder} has runs of other seeds; allowed are the same, or another --runs")
         go_on(folder, jobs, wide=False)
         return
     setting = SETTINGS[name]
@@ -166,14 +170,15 @@ def collect(name: str, folder: Path) -> list[dict[str, Any]]:
     """The numbers of the finished runs of a setting."""
     chosen = {
         line["method"]: next(iter(line["values"].values()))
-        for line in json.loads((folder / CHOICE).read_text(encoding="utf-8"))
+        for line in read_kept(folder / CHOICE)["tried"]
         if line["chosen"]
     }
     found = []
     for place, experiment in runs_of(load(folder / "experiment.toml"), folder).items():
         for method in experiment.methods:
             store = RunFolder(experiment.folder_of(method, place))
-            summary, records = store.summary(), store.records()
+            summary = store.summary()
+            records = store.records(summary["rounds"])
             values = {
                 column: next(
                     (number for one in names if (number := measure(one)(summary, records)) == number), None
@@ -186,7 +191,7 @@ def collect(name: str, folder: Path) -> list[dict[str, Any]]:
                     "method": method.label,
                     "seed": experiment.seed,
                     "rate": chosen[method.label],
-                    "seconds": round(sum(record["seconds"] for record in records), 2),
+                    "seconds": round(sum(record.get("seconds", math.nan) for record in records), 2),
                     **{
                         column: None if value is None else float(f"{value:.4g}")
                         for column, value in values.items()

@@ -16,6 +16,9 @@ def start() -> int:
     except FileNotFoundError:
         print("coterie: the current folder is gone; go to another one", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:  # between two imports
+        print("coterie: interrupted", file=sys.stderr)
+        return 130
     code = main()
     ctrl_c.done()
     return code

@@ -15,6 +15,7 @@ from typing import Any, BinaryIO, Literal, TextIO
 from coterie.errors import CoterieError
 
 CHECKSUM = "checksum"  # the key, or the note, that has it
+PUT_BACK = "put it back as it was, or make the run again"
 
 
 @contextmanager
@@ -110,11 +111,13 @@ def read_kept(path: Path) -> dict[str, Any]:
     """A JSON file that was written with a checksum."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as problem:
-        raise CoterieError(f"{path} is damaged: it cannot be read") from problem
+    except OSError as problem:
+        raise CoterieError(f"{path} cannot be read ({problem.strerror})") from problem
+    except (ValueError, RecursionError) as problem:
+        raise CoterieError(f"{path} is damaged: it is no JSON; {PUT_BACK}") from problem
     kept = without_checksum(found) if isinstance(found, dict) else None
     if kept is None:
-        raise CoterieError(f"{path} is damaged: it is not as it was written")
+        raise CoterieError(f"{path} is damaged: it is not as it was written; {PUT_BACK}")
     return kept
 
 

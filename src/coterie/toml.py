@@ -28,14 +28,14 @@ def load(path: Path) -> Table:
 
 
 def sealed(text: str) -> str:
-    """The same with a checksum in its last line."""
-    return f"{text}{SEAL}{_checksum(text)}\n"
+    """The same with a checksum in its first line, so that what is cut off at the end is missed."""
+    return f"{SEAL}{_checksum(text)}\n{text}"
 
 
 def unsealed(text: str) -> str:
     """Without the checksum, if there is one."""
-    lines = text.splitlines(keepends=True)
-    return "".join(lines[:-1]) if lines and lines[-1].startswith(SEAL[0]) else text
+    first, _, rest = text.partition("\n")
+    return rest if first.startswith(SEAL[0]) else text
 
 
 def load_kept(path: Path) -> Table:
@@ -43,9 +43,9 @@ def load_kept(path: Path) -> Table:
     found = load(path)
     text = path.read_text(encoding="utf-8")
     plain = unsealed(text)
-    if plain not in (text, "") and sealed(plain) != text:
+    if plain != text and sealed(plain) != text:
         raise CoterieError(
-            f"{path} is damaged: it is not as it was written; put it back, or take its last line away if you changed it"
+            f"{path} is damaged: it is not as it was written; put it back, or remove its first line if you changed it"
         )
     return found
 

@@ -108,9 +108,9 @@ def _say(message: str) -> None:
 
 
 def _shortened(message: str) -> str:
-    """What was wrong, and at the end what is allowed, are kept; a word longer than any file's name is not."""
+    """What was wrong, and at the end what is allowed, are kept; a word longer than any file's name, no path, is not."""
     message = re.sub(
-        rf"\S{{{LONG},}}", lambda word: f"{word[0][:20]}... ({len(word[0])} characters)", message
+        rf"[^\s/]{{{LONG},}}", lambda word: f"{word[0][:20]}... ({len(word[0])} characters)", message
     )
     return message if len(message) <= LONGEST else f"{message[: LONGEST // 2]} ... {message[-LONGEST // 2 :]}"
 

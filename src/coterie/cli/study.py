@@ -69,7 +69,7 @@ def go_on(folder: Path, jobs: int, wide: bool, trust: bool = False) -> int:
     from coterie.experiment.experiment import load_kept
     from coterie.experiment.study import CHOICE, SWEEP, TUNING, begin, choose, mend
     from coterie.experiment.trust import check
-    from coterie.files import write_json
+    from coterie.files import read_kept, with_checksum, write_json
 
     check_jobs(jobs)
     if (folder / TUNING / SWEEP).is_file() and not (folder / "experiment.toml").is_file():
@@ -77,14 +77,14 @@ def go_on(folder: Path, jobs: int, wide: bool, trust: bool = False) -> int:
         check(tuning, folder, trust)
         _play(tuning, folder / TUNING, folder, jobs)
         chosen, lines = choose(folder)
-        write_json(folder / CHOICE, lines)
+        write_json(folder / CHOICE, with_checksum({"tried": lines}))
         begin(chosen, folder)
     if not (folder / "experiment.toml").is_file():
         raise CoterieError(
             f"{folder} holds no experiment.toml; allowed is the folder of a run that was begun"
         )
-    if (folder / TUNING / SWEEP).is_file():
-        _show_choice(choose(folder)[1])
+    if (folder / CHOICE).is_file():
+        _show_choice(read_kept(folder / CHOICE)["tried"])
     asked = load_kept(folder)
     check(asked, folder, trust)
     mend(asked, folder)

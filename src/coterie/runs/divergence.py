@@ -47,7 +47,7 @@ class Divergence:
         self.least = torch.tensor(torch.inf, dtype=torch.float64)  # median loss of a round
         self.good = True  # could clients train from the centers that they had in the last round?
         self.stop: Stop | None = None
-        self._seen: list[int] = []  # clients that diverged; the first ones are named
+        self._seen: dict[int, None] = {}  # clients that diverged, in the order seen; the first ones are named
         self._scale: Messages | None = None
 
     def played(
@@ -139,7 +139,8 @@ class Divergence:
         return Stop(rounds, f"The run diverged: {what}. {self._advice()}", diverged=True)
 
     def _advice(self) -> str:
-        strange = [i for i in sorted(self._seen) if self._out_of_scale(i)]
+        out_of_scale = self._out_of_scale()
+        strange = [i for i in sorted(self._seen) if out_of_scale[i]]
         if strange:
             return f"Look at the data of {self._listed(strange)}, which is out of scale."
         return "Try a smaller learning_rate."
@@ -147,7 +148,8 @@ class Divergence:
     def _name(self, clients: list[int], rounds: int) -> None:
         """Each once, and not too many; the others are counted."""
         room = max(0, NAMED - len(self._seen))
-        self._seen += clients
+        self._seen.update(dict.fromkeys(clients))
+        out_of_scale = self._out_of_scale() if clients[:room] else []
         for client in clients[:room]:
             loss = float(self.last[client])
             what = (
@@ -155,11 +157,7 @@ class Divergence:
                 if torch.isfinite(self.last[client])
                 else "its model is not finite"
             )
-            blame = (
-                "its data is out of scale"
-                if self._out_of_scale(client)
-                else "a smaller learning_rate may help"
-            )
+            blame = "its data is out of scale" if out_of_scale[client] else "a smaller learning_rate may help"
             about = f"{what}{self._data(client)}; {blame}"
             log.warning("client %r diverged in round %d: %s", self.ids[client], rounds, about)
         if len(clients) > room:
@@ -176,9 +174,14 @@ class Divergence:
             f"of the median client they are {middle[0]:.3g} and {middle[1]:.3g})"
         )
 
-    def _out_of_scale(self, client: int) -> bool:
-        each = [self._of(name) for name in ("input", "target")]
-        return any(float(one[client]) > STRANGE * max(float(one.nanmedian()), 1e-12) for one in each)
+    def _out_of_scale(self) -> list[bool]:
+        """Of every client, whether its data is."""
+        inputs, targets = (
+            one > STRANGE * one.nanmedian().clamp(min=1e-12)
+            for one in (self._of("input"), self._of("target"))
+        )
+        found: list[bool] = (inputs | targets).tolist()
+        return found
 
     def _of(self, name: str) -> Tensor:
         """(client,) what clients say of their data, who are asked once; nan where they do not."""

@@ -165,7 +165,8 @@ class RunFolder:
         records: list[dict[str, Any]] = []
         mended: list[int] = []
         lost: list[int] = []
-        for number in range(len(lines) if rounds is None else rounds):
+        behind = max(len(lines), max(there, default=-1) + 1)  # a line may be missing
+        for number in range(behind if rounds is None else rounds):
             record = there.get(number) or self._kept_record(number)
             if record is not None:
                 records.append(record)
@@ -196,15 +197,17 @@ class RunFolder:
         return record if record and record["round"] == round else None
 
     def check_rounds(self, rounds: Iterable[int]) -> None:
-        """Refuse per-client numbers of a round that are not as they were written; they need not be there."""
+        """Say which rounds' per-client numbers are not as they were written: the rest of a run needs none of them."""
+        damaged: list[str] = []
         for path in map(self.columns_of, rounds):
             try:
                 if path.exists():
                     read_notes(path)
             except CoterieError as problem:
-                raise CoterieError(
-                    f"{problem}; the rest of the run can be read if you remove it"
-                ) from problem
+                damaged.append(str(problem))
+        if damaged:
+            more = f", and so are {len(damaged) - 1} others" if len(damaged) > 1 else ""
+            log.warning("%s%s; the rest of the run is whole", damaged[0], more)
 
     def mend(self) -> None:
         """Of a finished run: put back lines of rounds.jsonl that are known from the rounds' own files."""
@@ -222,10 +225,7 @@ class RunFolder:
                 f"others are nowhere in this folder; {START_OVER}"
             )
         write_whole(self.folder / "rounds.jsonl", "".join(map(_line, records)).encode())
-        try:
-            self.check_rounds(range(rounds))
-        except CoterieError as problem:
-            log.warning("%s; the run goes on", problem)
+        self.check_rounds(range(rounds))
         return records
 
     def write_columns(self, round: int, columns: dict[str, Tensor], record: dict[str, Any]) -> None:
