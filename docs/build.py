@@ -20,7 +20,8 @@ from coterie import ALGORITHMS, Algorithm, Choosing, Graph, Participation, Priva
 from coterie.bench.table import markdown
 from coterie.data import Partition
 from coterie.data.named import DATA_SETS
-from coterie.experiment.experiment import SOURCES, _File
+from coterie.experiment.data_section import SOURCES
+from coterie.experiment.experiment import _File
 from coterie.experiment.field_docs import REQUIRED, Explained, explained
 from coterie.models import MODELS
 from coterie.reproduction.items import SIZES, Item, load, names

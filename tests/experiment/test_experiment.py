@@ -13,7 +13,8 @@ import torch
 
 from coterie import FedAvg, FedSoft, FedSPD, Graph, Participation, Server, Training, toml
 from coterie.errors import CoterieError
-from coterie.experiment.experiment import SOURCES, Experiment, load, parse
+from coterie.experiment.data_section import SOURCES
+from coterie.experiment.experiment import Experiment, load, parse
 from coterie.protocol.stages import Stage
 from tests.builders import ROOT
 

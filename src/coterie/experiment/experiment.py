@@ -8,20 +8,19 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 import torch
 from pydantic import Field
 
-from coterie import data, models, toml
+from coterie import models, toml
 from coterie.backends.processes import here
 from coterie.backends.simulation import Simulation
 from coterie.data.federation import Federation
-from coterie.data.named import DATA_SETS
 from coterie.engine.compile.policy import Compile
 from coterie.engine.rows import Build
 from coterie.errors import CoterieError, require
-from coterie.experiment.data_section import data_set_settings
+from coterie.experiment.data_section import Seed, data_section, federation_of, spelled_data
 from coterie.experiment.methods import (
     Count,
     Layers,
@@ -54,14 +53,6 @@ from coterie.protocol.stages import Progress
 from coterie.runs.play import play
 from coterie.runs.recorder import Every, Watch
 from coterie.runs.result import Run
-
-SOURCES: dict[str, Callable[..., Federation]] = {  # besides the data sets of `named.DATA_SETS`
-    "regressions": data.regressions,
-    "gaussians": data.gaussians,
-    "folder": data.from_folder,
-    "table": data.from_table,
-}
-Seed = Annotated[int, Field(ge=0, lt=2**63)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,7 +139,7 @@ class Experiment:
             del table["seed"]
         if self.held_out:
             table["held_out"] = self.held_out
-        table["data"] = spell(self.data, {"source": Setting(str), **_source_settings(self.data["source"])})
+        table["data"] = spelled_data(self.data)
         table["model"] = spell(self.model, dict.fromkeys(self.model, Setting(Any, None)))
         if self.auto:
             table["choosing"] = asdict(self.choosing)
@@ -156,11 +147,7 @@ class Experiment:
         return toml.write({**table, **({"method": methods} if self.several else methods[0])})
 
     def federation(self) -> Federation:
-        settings = {key: value for key, value in self.data.items() if key != "source"}
-        settings["seed"] = self.seed if settings["seed"] is None else settings["seed"]
-        source = self.data["source"]
-        with saying(Section("data", settings)):
-            made = SOURCES[source](**settings) if source in SOURCES else data.named(source, **settings)
+        made = federation_of(self.data, self.seed)
         return hold_out(made, self.held_out, self.seed) if self.held_out else made
 
     def factory(self, federation: Federation) -> Build:
@@ -353,7 +340,7 @@ def parse(table: Table, name: str = "experiment", folder: Path | str = ".") -> E
         threads=file.threads,
         compile=file.compile,
         tf32=file.tf32,
-        data=_data(Section("data", file.data), folder),
+        data=data_section(Section("data", file.data), folder),
         model=_model(
             Section("model", {"name": file.model} if isinstance(file.model, str) else file.model), folder
         ),
@@ -369,38 +356,6 @@ def _choosing(section: Section) -> Choosing:
     section = check(section, parameters(Choosing))
     with saying(section):
         return Choosing(**section.values)
-
-
-# data and model
-
-
-def _data(section: Section, folder: Path) -> Table:
-    source = _source(section)
-    section = check(section.without("source"), _source_settings(source), also=("source",))
-    for key in _paths(source):
-        section.values[key] = str(folder / section.values[key])
-    return {"source": source, **section.values}
-
-
-def _source(section: Section) -> str:
-    """A name, or several data sets joined by +."""
-    given = section.values.get("source")
-    if not isinstance(given, str) or "+" not in given:
-        return choose(section, "source", (*DATA_SETS, *SOURCES))
-    each = [replace(section, values={"source": name.strip()}) for name in given.split("+")]
-    return "+".join(choose(one, "source", DATA_SETS) for one in each)
-
-
-def _paths(source: str) -> list[str]:
-    known = parameters(SOURCES[source]) if source in SOURCES else {}
-    return [key for key, one in known.items() if Path in get_args(one.hint)]
-
-
-def _source_settings(source: str) -> dict[str, Setting]:
-    """A source's own parameters; paths are texts in TOML, and the seed may be left to the experiment."""
-    known = parameters(SOURCES[source]) if source in SOURCES else data_set_settings(source)
-    paths = {key: replace(known[key], hint=str) for key in _paths(source)}
-    return {**known, **paths, "seed": Setting(Seed | None, None)}
 
 
 def _model(section: Section, folder: Path) -> Table:
