@@ -233,7 +233,7 @@ and proves nothing, *bounded* keeps the paper's clients, partition and model and
 is the paper's. In a cell ours comes first, mean ± sample standard deviation over seeds, and the paper's in brackets. A
 claim is *held* if all its comparisons hold for our means.
 
-{held} of the {tested} claims that were tested held. Of {all} items were run: {sizes}.
+{held} of the {tested} claims that were tested held. Of {all} items these were run: {sizes}.
 
 | item | title | data | run | held | not held | open | not testable |
 |---|---|---|---|---|---|---|---|

@@ -88,6 +88,27 @@ def test_a_module_that_cannot_be_started_anew_is_refused() -> None:
     coterie.run(Bare, clients(), coterie.FedAvg(), rounds=1)
 
 
+def test_personal_models_made_in_another_way_are_loaded_by_its_name(tmp_path: Path) -> None:
+    algorithm, made = coterie.FedEM(2), {"training": TRAINING, "personal": "mean"}
+    coterie.run(Net, clients(), algorithm, rounds=2, out=tmp_path / "run", **made)
+    with pytest.raises(coterie.CoterieError) as refused:
+        coterie.load(tmp_path / "run", Net, algorithm=algorithm, training=TRAINING)
+    assert str(refused.value) == (
+        f"personal is 'own', but the run in {tmp_path / 'run'} was made with personal='mean'; give that"
+    )
+    run = coterie.load(tmp_path / "run", Net, algorithm=algorithm, **made)
+    assert run.onboard(*clients()["hospital-0"]).points == 30
+
+
+def test_a_model_with_too_few_outputs_is_told_so() -> None:
+    with pytest.raises(
+        coterie.CoterieError, match=r"puts out 2 numbers for a point, but labels go up to 8; it needs 9"
+    ):
+        coterie.run(
+            nn.Linear(6, 2), {"a": (np.zeros((9, 6), "f4"), np.arange(9)[::-1])}, coterie.FedAvg(), rounds=1
+        )
+
+
 def test_kept_resumed_and_loaded(tmp_path: Path) -> None:
     def go(rounds: int, **settings) -> coterie.Run:
         stage = coterie.Stage(coterie.FedSPD(2), rounds, TRAINING, coterie.Graph("complete"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -145,7 +146,11 @@ def _check_same(store: RunFolder, stages: Stages) -> None:
     way = stages[-1].personal
     same = "personal=" not in last if way == "own" else f"personal={way!r}" in last
     if not same:
-        raise CoterieError(f"personal is {way!r}, but the last stage of the run in {store.folder} is {last}")
+        found = re.search(r"personal='([^']*)'", last)
+        made = found[1] if found else "own"
+        raise CoterieError(
+            f"personal is {way!r}, but the run in {store.folder} was made with personal={made!r}; give that"
+        )
 
 
 def run(

@@ -202,7 +202,11 @@ CASES = [
     Case(
         "no clusters", {"algorithm.n_clusters": GONE}, ("algorithm.n_clusters is missing", "a whole number")
     ),
-    Case("both", {"stage": [STAGED]}, ("algorithm and stage", "exactly one")),
+    Case(
+        "both",
+        {"stage": [STAGED]},
+        ("algorithm and stage of algorithm, stage, method is given", "exactly one"),
+    ),
     Case("stage without", {"algorithm": GONE, "stage": [{"rounds": 3}]}, ("stage.0.algorithm", "a table")),
     Case(
         "staged mismatch",
@@ -311,7 +315,7 @@ CASES = [
     Case(
         "model too small for the labels",
         {"data": OWN, "model": {"name": "narrow_for_a_test:make"}},
-        ("model: the model does not accept this data", "target"),
+        ("model: the model puts out 3 numbers for a point, but labels go up to 7", "it needs 8 outputs"),
         {
             "own/a.csv": "x,y\n1,7\n2,0\n3,1\n4,2\n5,3\n",
             "own/b.csv": "x,y\n1,7\n2,0\n",

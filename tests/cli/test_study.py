@@ -61,6 +61,20 @@ def test_seeds_and_jobs_give_what_single_runs_give(
     assert "±" in capsys.readouterr().out
 
 
+def test_several_seeds_are_shown_one_at_a_time(experiment: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", str(experiment), "--seeds", "0,1", "--out", "study"]) == 0
+    one = Path("study/seed-0")
+    assert f"`coterie show {one}` shows one seed" in capsys.readouterr().out
+    assert main(["show", "study"]) == 2
+    said = capsys.readouterr().err
+    assert said == (
+        f"coterie: study holds runs of several seeds; `coterie show {one}` shows one of them, and "
+        "`coterie compare study` all, side by side\n"
+    )
+    assert main(["show", str(one)]) == 0
+    assert main(["compare", "study"]) == 0
+
+
 def test_a_folder_that_holds_a_study_is_kept(experiment: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("both/seed-0").mkdir(parents=True)
     Path("both/experiment.toml").write_text("seeds = [0, 1]\n")
@@ -111,6 +125,10 @@ def test_a_sweep_chooses_and_then_runs(experiment: Path, capsys: pytest.CaptureF
     assert said.count("chosen") == 2
     assert "learning_rate = 0.05" in Path("swept/seed-1/IFCA/experiment.toml").read_text()
     assert "held_out" not in Path("swept/experiment.toml").read_text()
+    assert main(["compare", "swept"]) == 0  # without the runs that were scored on other points
+    assert "learning_rate" not in capsys.readouterr().out
+    assert main(["compare", "swept/tuning"]) == 0
+    assert "IFCA learning_rate 0.05" in capsys.readouterr().out
 
 
 def started(experiment: Path, out: str) -> subprocess.Popen[str]:

@@ -454,6 +454,16 @@ def test_a_split_column_in_a_table():
             {"target": "label"},
             "the table: there is no target column 'label'; the columns are client, a, y",
         ),
+        (
+            {"outcome": [0, 1]},
+            {"target": "outcomes"},
+            "there is no target column 'outcomes', the nearest is 'outcome'; the columns are client, a, y, outcome$",
+        ),
+        (
+            {f"b{i}": [0, 1] for i in range(20)},
+            {"target": "label"},
+            r"no target column 'label'; the columns are client, a, y, b0, .*, b8 and 11 more$",
+        ),
         ({"colour": ["red", "blue"]}, {}, "the table, column 'colour': holds values of type"),
         (
             {"day": pd.to_datetime(["2024-01-01"] * 2)},

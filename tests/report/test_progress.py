@@ -48,3 +48,12 @@ def test_time_left_where_there_is_no_terminal() -> None:
     first, second = screen.getvalue().splitlines()
     assert first.endswith("(1 of 2 runs, about 20 s left)")
     assert second.endswith("(2 of 2 runs)")
+
+
+def test_a_run_that_is_stopped_counts_as_none() -> None:
+    """The others stop with it: there is nothing left to wait for."""
+    screen = io.StringIO()
+    with ManyWatcher(Console(file=screen, width=200), 2, 30.0) as watcher:
+        watcher.began("short", 10)
+        watcher.end("short", "stopped")
+    assert screen.getvalue() == "short: stopped, 0.0 s\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -88,6 +89,8 @@ def test_an_item_says_what_it_is(name: str) -> None:
     assert list(found["size"]) == list(SIZES)
     assert all(found["size"][size]["seeds"] for size in SIZES)
     assert len(variants(found)) == len(found.get("variant", [1]))
+    numbers = all(re.fullmatch(r"[0-9.]+", one) for one in variants(found))
+    assert numbers == ("varied" in found)  # a mere number needs a name on the page
     assert len({one["name"] for one in found["column"]}) == len(found["column"])
     assert all(one["better"] in ("higher", "lower", "") for one in found["column"])
 

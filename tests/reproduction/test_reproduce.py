@@ -100,7 +100,10 @@ def test_an_item_is_run_shown_and_kept(here: Path, capsys: pytest.CaptureFixture
     results = Results.load(place(Path("kept"), item, "quick"), item, "quick")
     assert missing(item, "quick", results) == []
     assert results.makers[0]["commit"] is not None
+    assert "*pure*" in markdown(item, [("quick", results)])
+    item.table["varied"] = "mixture"
     text = markdown(item, [("quick", results)])
+    assert "*mixture = pure*" in text
     assert "| FedAvg |" in text
     assert "coterie reproduce fedsoft-table-1 --quick" in text
     assert claims(item, results)[0][1] == "held"

@@ -15,8 +15,9 @@ from coterie import IFCA, FedAvg, FedEM, FedSPD, Graph, Training, WeCFL
 from coterie.data import digits, regressions
 from coterie.models import build
 from coterie.protocol.result import Snapshot
+from coterie.report.verdicts import lines
 from coterie.runs.alarms import Alarms
-from coterie.runs.verdict import Evidence, Verdict, beside_fedavg, judge
+from coterie.runs.verdict import Evidence, Verdict, beside_fedavg, judge, unknown
 from tests.builders import linear
 
 LOG2 = torch.log(torch.tensor(2.0)).double()
@@ -114,6 +115,19 @@ def test_centers_that_lean_to_classes() -> None:
     assert verdict.numbers["by_class"] == pytest.approx(0.5)
     assert verdict.good is False
     assert "divided" in verdict.findings
+    assert str(verdict).startswith(
+        "not good: Clients tell the centers apart, but these divide points by class"
+    )
+    assert "FedAvg" not in verdict.sentences[-1]  # one model has eight times the loss
+
+
+@pytest.mark.parametrize(
+    ("verdict", "word"),
+    [(judge(separated()), "good"), (unknown("nobody answered"), "doubtful")],
+)
+def test_a_printed_verdict_begins_with_its_word(verdict: Verdict, word: str) -> None:
+    assert str(verdict) == f"{word}: {verdict.sentences[0]}"
+    assert list(lines({"FedEM": {"verdict": verdict.as_dict()}})) == [f"\nFedEM, {verdict}"]
 
 
 @pytest.mark.parametrize(

@@ -151,7 +151,7 @@ def _list(items: Path, results: Path) -> None:
             [name, item.title, item.data, *(item.cost(size) for size in SIZES), ", ".join(states) or "–"]
         )
     headings = ["item", "title", "data", "quick", "bounded", "full", "results there"]
-    open_console().print(plain("", headings, rows))
+    open_console().print(plain("", headings, rows, left=3))
 
 
 def _state(item: Item, size: str, found: Results) -> str:

@@ -153,6 +153,8 @@ def _show(asked: Experiment, folder: Path, wide: bool) -> None:
     for line in over_seeds(summaries):
         say(console, line)
     say(console, f"\nThe runs are in {folder}, the table in {folder / TABLE}")
+    first = next(iter(runs_of(asked, folder)))
+    say(console, f"`coterie show {first}` shows one seed client by client")
 
 
 def _csv(lines: list[Line]) -> str:

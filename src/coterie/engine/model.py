@@ -191,11 +191,14 @@ class FunctionalModel:
 
     # the probe
 
-    def probe(self, x: Tensor, y: Tensor) -> None:
-        """Try the model with a few points: does it fit the data, and can clients be computed together?"""
+    def probe(self, x: Tensor, y: Tensor, classes: int = 0) -> None:
+        """Try the model with a few points: does it fit the data, and can clients be computed together?
+
+        It needs an output for each of the classes, if their number is given.
+        """
         self.integers = not are_integers(x) or self.takes_integers(x.shape[1:])
         x, y = self.taken(x), y.to(self.device)
-        self._check_fit(x, y)
+        self._check_fit(x, y, classes)
         if not self.integers:
             log.info("the inputs are whole numbers, and the model takes floats: it is given them as floats")
         counts = _count_activations(self.module, self.pixels.read(x[:1]), self._named())
@@ -256,10 +259,11 @@ class FunctionalModel:
     def _named(self) -> dict[str, Tensor]:
         return self.rows.views(*self.rows.split(self.rows.row_of(self.rows.template)))
 
-    def _check_fit(self, x: Tensor, y: Tensor) -> None:
+    def _check_fit(self, x: Tensor, y: Tensor, classes: int) -> None:
         row = self.rows.row_of(self.rows.template)
         try:
             output = self.outputs(row, x)
+            _check_outputs(output.shape[-1] if output.ndim > 1 else 1, classes)
             losses = self.loss(output, y)
         except CoterieError:
             raise
@@ -343,6 +347,14 @@ class FunctionalModel:
         slack = 1e-9 if self.dtype == torch.float64 else 1e-3
         return torch.allclose(
             a, b, rtol=slack, atol=slack * float(b.abs().max().clamp(min=1e-3)) if b.numel() else 0
+        )
+
+
+def _check_outputs(width: int, classes: int) -> None:
+    if width < classes:
+        raise CoterieError(
+            f"the model puts out {width} numbers for a point, but labels go up to {classes - 1}; it needs {classes} "
+            "outputs (labels count from 0; task='regression' predicts numbers)"
         )
 
 

@@ -131,7 +131,7 @@ def check_one_way(file: MethodTable, prefix: str = "") -> None:
     if len(given) != 1:
         allowed = ", ".join(prefix + way for way in ways)
         raise CoterieError(
-            f"given is {' and '.join(given) or 'none'} of {allowed}; allowed is exactly one of them"
+            f"{' and '.join(given) or 'none'} of {allowed} is given; allowed is exactly one of them"
         )
 
 

@@ -35,27 +35,14 @@ def functional_model(
     )
     train = data.train
     y = train.y[:4]
-    model.probe(train.x[train.at[:4]], y.to(model.dtype) if y.is_floating_point() else y)
+    classes = 0 if data.task == "regression" or model.loss is not LOSSES[data.task] else data.n_outputs
+    model.probe(train.x[train.at[:4]], y.to(model.dtype) if y.is_floating_point() else y, classes)
     for points in (train, data.test):
         if points is not None:
             model.check_range(points.x)
-    _check_outputs(model, data)
     model.meaning = Outputs(data.task, data.n_outputs, own_loss=model.loss is not LOSSES[data.task])
     _try_evaluation(model, data)
     return model
-
-
-def _check_outputs(model: FunctionalModel, data: Federation) -> None:
-    """Has the model an output for every label?"""
-    if data.task == "regression" or model.loss is not LOSSES[data.task]:
-        return
-    x = model.taken(data.train.x[data.train.at[:1]])
-    width = model.outputs(model.initial("client"), x).shape[-1]
-    if width < data.n_outputs:
-        raise CoterieError(
-            f"the model puts out {width} numbers for a point, but labels go up to {data.n_outputs - 1}; it "
-            f"needs {data.n_outputs} outputs (labels count from 0; task='regression' predicts numbers)"
-        )
 
 
 def _try_evaluation(model: FunctionalModel, data: Federation) -> None:

@@ -115,19 +115,28 @@ def _deviation(values: Sequence[float]) -> float | None:
 
 
 def find(folders: Iterable[Path], wide: bool = True) -> tuple[list[Found], list[Path]]:
-    """The finished runs in and below these folders, and the folders of the unfinished ones; `wide` as in `measured`."""
+    """The finished runs in and below these folders, and the folders of the unfinished ones; `wide` as in `measured`.
+
+    The runs by which a sweep chose are scored on other points, so they are left out unless their folder is given.
+    """
     finished: dict[Path, Found] = {}
     unfinished: list[Path] = []
     for folder in folders:
         if not folder.is_dir():
             raise CoterieError(f"{folder} is not a folder; allowed are folders that hold runs")
-        for one in sorted((file.parent for file in folder.rglob("experiment.toml")), key=_place):
+        below = (file.parent for file in folder.rglob("experiment.toml"))
+        for one in sorted((one for one in below if not _tunes(one.relative_to(folder), folder)), key=_place):
             store = RunFolder(one)
             if store.finished:
                 finished[store.folder.resolve()] = _read(store, wide)
             elif (store.folder / "clients").is_dir():
                 unfinished.append(store.folder)
     return list(finished.values()), unfinished
+
+
+def _tunes(path: Path, folder: Path) -> bool:
+    """Is there a sweep's folder of tuning runs on this path below the folder?"""
+    return any((folder / part / "sweep.json").is_file() for part in (path, *path.parents) if part != Path())
 
 
 def read_runs(folders: Iterable[Path], wide: bool) -> list[Found]:

@@ -119,8 +119,9 @@ class ManyWatcher(AbstractContextManager["ManyWatcher"]):
             self._bars.remove_task(run.bar)
             self._bars.update(self._all, description=self._title())
         seconds = time.perf_counter() - run.began
+        so_far = f" ({self._title()}{self._left()})" if how != "stopped" else ""  # then the others stop too
         self.console.print(
-            f"{name}: {how}, {seconds:.1f} s ({self._title()}{self._left()})",
+            f"{name}: {how}, {seconds:.1f} s{so_far}",
             highlight=False,
             markup=False,
             soft_wrap=True,

@@ -79,11 +79,21 @@ def read(folder: Path, wide: bool) -> tuple[list[Shown], list[str]]:
         toml.load_kept(folder / "experiment.toml")
     stores = [RunFolder(folder / label) for label in labels_of(folder)] or [RunFolder(folder)]
     begun = [store for store in stores if store.experiment.is_file() and (store.folder / "clients").is_dir()]
+    seeds = _seeds(folder)
+    if not begun and seeds:
+        raise CoterieError(
+            f"{folder} holds runs of several seeds; `coterie show {seeds[0]}` shows one of them, and "
+            f"`coterie compare {folder}` all, side by side"
+        )
     if not begun:
         raise CoterieError(
             f"{folder} holds no run; allowed is a folder made by `coterie run`, or one of its methods'{_below(folder)}"
         )
     return [_read(store, wide) for store in begun], [s.folder.name for s in stores if s not in begun]
+
+
+def _seeds(folder: Path) -> list[Path]:
+    return sorted(file.parent for file in folder.glob("seed-*/experiment.toml"))
 
 
 def _below(folder: Path) -> str:

@@ -99,11 +99,11 @@ def swept(lines: Sequence[Mapping[str, Any]]) -> Table:
     return table
 
 
-def plain(title: str, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
-    """Texts as they are, the first column to the left."""
+def plain(title: str, headings: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> Table:
+    """Texts as they are, the first columns to the left."""
     table = Table(box=SIMPLE_HEAD, show_edge=False, title=title or None, title_justify="left")
     for number, heading in enumerate(headings):
-        table.add_column(escape(heading), justify="right" if number else "left", overflow="fold")
+        table.add_column(escape(heading), justify="left" if number < left else "right", overflow="fold")
     for row in rows:
         table.add_row(*map(escape, row))
     return table

@@ -6,9 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from coterie.runs.verdict import Verdict
-
-_WORDS = {True: "good", False: "not good", None: "in part, or not known"}
+from coterie.runs.verdict import WORDS, Verdict
 
 
 def lines(summaries: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
@@ -19,7 +17,7 @@ def lines(summaries: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
         if stopped is not None and (verdict is None or stopped not in verdict.sentences):
             yield f"\n{label}: {stopped}"
         if verdict is not None:
-            yield f"\n{label}, {_WORDS[verdict.good]}: {verdict}"
+            yield f"\n{label}, {verdict}"
 
 
 def over_seeds(runs: Sequence[Mapping[str, Mapping[str, Any]]]) -> Iterator[str]:
@@ -33,7 +31,6 @@ def over_seeds(runs: Sequence[Mapping[str, Mapping[str, Any]]]) -> Iterator[str]
         if known:
             good = Counter(verdict.good for verdict in known)
             found = Counter(finding for verdict in known for finding in verdict.findings)
-            words = {True: "good", False: "not good", None: "doubtful"}
-            said = ", ".join(f"{word} with {good[one]}" for one, word in words.items() if good[one])
+            said = ", ".join(f"{word} with {good[one]}" for one, word in WORDS.items() if good[one])
             often = ", ".join(f"{name} ({count})" for name, count in found.most_common(4))
             yield f"\n{label}, of {len(known)} seeds: {said}" + (f"; findings: {often}" if often else "")

@@ -67,6 +67,10 @@ class Item:
         """By name, what each changes; without any there is one of no name that changes nothing."""
         return {one["name"]: one["set"] for one in self.table.get("variant", [{"name": "", "set": {}}])}
 
+    def heading(self, variant: str) -> str:
+        """What stands over a variant's numbers; one that is a mere number says of what."""
+        return f"{self.table['varied']} = {variant}" if variant and "varied" in self.table else variant
+
     def in_order(self, methods: Iterable[str]) -> list[str]:
         """Each once, as the item lists them; those of a clustering as they come."""
         listed = [one["label"] for one in self.table.get("experiment", {}).get("method", ())]

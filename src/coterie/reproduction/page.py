@@ -37,7 +37,7 @@ def blocks(item: Item, results: Results) -> Iterator[Block]:
             cells = [(variant, method, column) for column in columns]
             seeds = max((ours[cell][2] for cell in cells if cell in ours), default=0)
             rows.append([method, *(_cell(ours.get(c), theirs.get(c)) for c in cells), str(seeds)])
-        yield Block(variant, ["method", *columns, "seeds"], rows)
+        yield Block(item.heading(variant), ["method", *columns, "seeds"], rows)
 
 
 def _known(found: tuple[float, float | None, int] | None) -> bool:

@@ -91,7 +91,9 @@ class RunFolder:
             raise CoterieError(f"{self.folder} holds no run that could be resumed; start one there")
         if not resume:
             if self.taken:
-                raise CoterieError(f"{self.folder} already holds a run; resume it, or choose another folder")
+                raise CoterieError(
+                    f"{self.folder} already holds a run; resume=True goes on with it, or choose another folder"
+                )
             self.create(experiment)
         elif self.text() != experiment:
             raise CoterieError(

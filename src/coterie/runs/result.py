@@ -92,7 +92,7 @@ class Run:
                 "too: coterie.load(folder, model, algorithm=..., training=...)"
             )
         if self.verdict is not None and self.verdict.good is False:
-            log.warning("the run that this client joins is not good: %s", self.verdict)
+            log.warning("the run that this client joins is %s", self.verdict)
         return onboarding.onboard(self.summary, self._recipe(), self._result, client)
 
     @property

@@ -46,6 +46,7 @@ FAILURES = (
     "no-consensus",
 )
 DOUBTS = ("coarse", "misfits", "misassigned", "unknown")
+WORDS = {True: "good", False: "not good", None: "doubtful"}  # of `good`
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ class Verdict:
     numbers: dict[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        return " ".join(self.sentences)
+        return f"{WORDS[self.good]}: {' '.join(self.sentences)}"
 
     def as_dict(self) -> dict[str, Any]:
         found = asdict(self)

@@ -13,6 +13,8 @@ def sentences(findings: tuple[str, ...], n: dict[str, Any], one_is_better: bool)
     remarks = [_REMARKS[name](n) for name in _REMARKS if name in findings and name not in moot]
     first = _outcome(findings, n, one_is_better)
     next_step = next((_NEXT[names] for names in _NEXT if set(names.split()) <= set(findings)), None)
+    if next_step == _NEXT["divided"] and _by_class_alone(findings, n):
+        next_step = _HARD
     return (first, *remarks[:2], *([f"Try {next_step}."] if next_step else []))
 
 
@@ -31,6 +33,8 @@ def _outcome(findings: tuple[str, ...], n: dict[str, Any], one_is_better: bool) 
         return f"Clients differ, but the {clusters} centers did not separate: to clients they are one ({losses})."
     if "unseparated" in findings:
         return f"{one}: your clients seem to be of one distribution ({losses})."
+    if _by_class_alone(findings, n):
+        return f"Clients tell the centers apart, but these divide points by class as well ({losses})."
     if "divided" in findings:
         return f"Some centers divide points (by class, perhaps), not clients ({losses})."
     if "one-model" in findings:
@@ -40,6 +44,11 @@ def _outcome(findings: tuple[str, ...], n: dict[str, Any], one_is_better: bool) 
     number = f"The {clusters} centers" if groups == clusters else f"{groups} groups of the {clusters} centers"
     gain = "much" if n["gain"] is None else f"{n['gain']:.0%}"
     return f"{number} are separated, and by having their own, clients' loss is {gain} lower ({losses})."
+
+
+def _by_class_alone(findings: tuple[str, ...], n: dict[str, Any]) -> bool:
+    """Do clients tell all centers apart and gain by them, though some classes lean to one?"""
+    return "divided" in findings and not n["divided"] and not set(findings) & _ONE_IS_ENOUGH
 
 
 def _digits(number: float | None) -> str:
@@ -56,6 +65,10 @@ def _of(n: dict[str, Any], what: str, one: str, many: str) -> str:
     return f"{n[what]} of {n['clients_asked']} clients {one if n[what] == 1 else many}"
 
 
+_ONE_IS_ENOUGH = {"unseparated", "one-model", "fedavg-as-good"}
+_HARD = (
+    "fewer clusters, or an algorithm whose clients have one cluster each (IFCA), which cannot divide points"
+)
 _REMARKS: dict[str, Any] = {
     "no-consensus": lambda n: (
         f"Peers do not agree on the centers: copies of one differ in {n['peers_apart']:.0%} of what they predict."
@@ -65,8 +78,8 @@ _REMARKS: dict[str, Any] = {
         f"{_of(n, 'misassigned', 'is', 'are')} in a cluster that another center would serve better."
     ),
     "coarse": lambda n: (
-        f"{_of(n, 'still_differ', 'still differs from its', 'still differ from their')} center: an epoch alone "
-        f"improves it much for {'it' if n['still_differ'] == 1 else 'them'}."
+        f"{_of(n, 'still_differ', 'still differs from its', 'still differ from their')} center: one epoch on "
+        f"{'its' if n['still_differ'] == 1 else 'their'} own points improves it much."
     ),
     "merged": lambda n: f"Centers {_names(n['merged'])} predict alike.",
     "unused": lambda n: f"Nobody uses center {', '.join(map(str, n['unused']))}.",
@@ -77,7 +90,7 @@ _REMARKS: dict[str, Any] = {
     "ambiguous": lambda n: f"{_of(n, 'ambiguous', 'has', 'have')} no clear cluster.",
 }
 _NEXT: dict[str, str] = {  # the first of which all findings were made
-    "nothing-learned": "a smaller learning_rate, more rounds, or a larger one if the loss falls slowly",
+    "nothing-learned": "more rounds, or another learning_rate: a larger one if the loss falls slowly, else a smaller",
     "no-consensus": "init='sketch' if it began otherwise, more neighbours, or more rounds",
     "divided merged": "fewer clusters (`coterie choose-clusters` finds how many)",
     "coarse merged": "fewer clusters (`coterie choose-clusters` finds how many), or more rounds",

@@ -12,10 +12,12 @@ import numpy as np
 from coterie.data import npz
 from coterie.data.own.arrays import Client, Pairs, pairs
 from coterie.errors import CoterieError
+from coterie.validation import nearest
 
 Table = Any  # a pandas.DataFrame; pandas is imported only where a table is read
 TABLES = (".csv", ".parquet")
 _SPLIT = "split"
+_NAMED = 12  # columns that an error names
 
 
 @dataclass(frozen=True)
@@ -30,14 +32,18 @@ class Columns:
     def features(self, table: Table, where: str) -> list[str]:
         """The feature columns, after a check of the columns that are needed."""
         columns = list(table.columns)
-        named = ", ".join(map(str, columns))
+        more = f" and {len(columns) - _NAMED} more" if len(columns) > _NAMED else ""
+        named = ", ".join(map(str, columns[:_NAMED])) + more
         if len(set(columns)) < len(columns):
             raise CoterieError(f"{where}: two columns have the same name among {named}; names must differ")
         needed = {"target": self.target, "client": self.client}
         needed["split"] = None if self.split == _SPLIT else self.split  # only the usual name may be missing
         for role, column in needed.items():
             if column is not None and column not in columns:
-                raise CoterieError(f"{where}: there is no {role} column {column!r}; the columns are {named}")
+                close = nearest(column, list(map(str, columns)))
+                raise CoterieError(
+                    f"{where}: there is no {role} column {column!r}{close}; the columns are {named}"
+                )
         roles = [column for column in (self.target, self.split, self.client) if column is not None]
         twice = next((column for column in roles if roles.count(column) > 1), None)
         if twice is not None:
