@@ -106,7 +106,7 @@ def _result(store: RunFolder, tensors: dict[str, Tensor], clients: int, summary:
     return Result(
         tensors["centers"],
         kept.importance,
-        Personal(own, tensors["personal.weights"]),
+        Personal(own, tensors["personal.weights"], kept.way),
         Fit(*parts) if parts else None,
         kept.margin,
         kept.sizes,

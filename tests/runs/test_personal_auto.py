@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import tomllib
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from coterie import ALGORITHMS, Algorithm, CoterieError, FedSPD, Run, Stage, WeC
 from coterie.cli.main import main
 from coterie.data import regressions
 from coterie.experiment.experiment import parse
+from coterie.protocol.personalise import WAYS
 from coterie.protocol.stages import has_clusters
 from coterie.runs.models import Mixture
 from tests.builders import TRAINING, algorithm, linear
@@ -48,7 +50,24 @@ def test_a_personal_model_is_the_one_that_its_client_chose() -> None:
         kinds.add(type(model.module))
         loss = float((model.predict(x) - y).square().mean())
         assert loss == pytest.approx(run.clients.loss.iloc[i], rel=1e-4)
+        assert run.clients.way.iloc[i].startswith("mixture") == isinstance(model.module, Mixture)
     assert kinds <= {Mixture, torch.nn.Linear}
+
+
+def test_what_clients_chose_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = chosen(out=tmp_path / "run")
+    assert set(run.clients.way) <= set(WAYS)
+    chose = run._result.personal.way
+    assert chose is not None
+    assert list(run.clients.way) == [WAYS[int(number)] for number in chose]
+    loaded = coterie.load(tmp_path / "run", linear)
+    assert list(loaded.clients.way) == list(run.clients.way)
+    with open(tmp_path / "run" / "clients.csv") as file:
+        assert [line["way"] for line in csv.DictReader(file)] == list(run.clients.way)
+    assert main(["show", str(tmp_path / "run")]) == 0
+    assert "way" in capsys.readouterr().out
+    with_one_way = coterie.run(linear, DATA, FedSPD(2), rounds=2, training=TRAINING)
+    assert "way" not in with_one_way.clients
 
 
 def test_a_single_model_among_mixtures_is_no_mixture() -> None:
@@ -84,7 +103,7 @@ def test_loaded_it_is_the_same_and_takes_in_clients_as_it_did(tmp_path: Path) ->
     one, two = (r.onboard(x, y) for r in (run, again))
     assert torch.equal(one.personal.rows, two.personal.rows)
     for wrong in ({}, {"personal": "mixture"}):
-        with pytest.raises(CoterieError, match=r"personal is '(own|mixture)', but the last stage of the run"):
+        with pytest.raises(CoterieError, match=r"personal is '(own|mixture)', but the run in .* was made with personal='auto'"):
             coterie.load(tmp_path / "run", linear, **how, **wrong)
 
 

@@ -25,7 +25,8 @@ def finish(algorithm: Algorithm, cohort: Cohort, offer: Messages, way: personali
     importance = algorithm.importance(cohort, offer)
     personal = personalise.finish(way, algorithm, cohort, offer)
     scored = _scored(cohort, offer, importance, personal)
-    return {**scored, "rows": personal.rows, "weights": personal.weights}
+    chose = {} if personal.way is None else {"way": personal.way}
+    return {**scored, **chose, "rows": personal.rows, "weights": personal.weights}
 
 
 def _scored(cohort: Cohort, offer: Messages, importance: Tensor, personal: Personal) -> Fields:

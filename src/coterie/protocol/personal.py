@@ -14,6 +14,7 @@ class Personal:
 
     rows: Tensor  # (client, part, width)
     weights: Tensor  # (client, part)
+    way: Tensor | None = None  # (client,) where each chose how its model is made: which of `personalise.WAYS`
 
     @staticmethod
     def single(rows: Tensor) -> Personal:

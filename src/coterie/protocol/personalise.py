@@ -41,8 +41,10 @@ Way = Literal[
     "mean+final",
 ]
 
-HELD_OUT = 10  # one in so many points
 FINAL = "+final"
+_STARTS = ("mixture", "parameters", "largest", "mean", "common")
+WAYS = (*_STARTS, *(start + FINAL for start in _STARTS))  # all that a client may choose
+HELD_OUT = 10  # one in so many points
 FINAL_EPOCHS, FINAL_RATE = 10, 0.5  # as FedSPD has them; times the rate that training began with
 FINAL_GAIN = (
     0.02  # the part of the error that a final phase must gain: what it begins with is still trained on
@@ -80,7 +82,8 @@ def finish(way: Way, algorithm: Algorithm, cohort: Cohort, offer: Messages) -> P
             own = made(name, algorithm, cohort.take(at), offer.take(at))
             rows[at] = own.rows.expand(-1, parts, -1)  # one that is no mixture fills all parts, ...
             weights[at, : own.weights.shape[1]] = own.weights  # ... of which the first counts
-    return Personal(rows, weights)
+    known = torch.tensor([WAYS.index(name) for name in ways], device=choice.device)
+    return Personal(rows, weights, known[choice].double())
 
 
 def ways_to_choose(algorithm: Algorithm, offer: Messages) -> list[str]:

@@ -82,6 +82,7 @@ _DECLARED: dict[Question, Declared] = {
         **_EVALUATED,
         "rows": Field("model", None, finite=False),
         "weights": Field("number", None, finite=False),
+        "way": _MAYBE,
     },
     "fit": {
         "losses": Field("number", None, finite=False),

@@ -41,13 +41,19 @@ class Result(Snapshot):
     common: Tensor | None = None  # (width,) the model that all clients have in common, beside the centers
     prior: Tensor | None = None  # (way,) what clients found of the ways to personal models
 
+    @property
+    def way(self) -> Tensor | None:
+        """(client,) how each made its model, where it chose that."""
+        return self.personal.way
+
     @staticmethod
     def of(centers: Tensor, evaluated: Messages, clients: int) -> Result:
         importance, losses, scores = _columns(centers, evaluated, clients)
         if not len(evaluated):
             return Result.unknown(centers, importance)
         rows, weights = (evaluated.scattered(name, clients) for name in ("rows", "weights"))
-        personal = Personal(rows, weights.to(rows.device))
+        way = evaluated.scattered("way", clients) if "way" in evaluated.fields else None
+        personal = Personal(rows, weights.to(rows.device), way)
         return Result(centers, importance, personal, losses=losses, scores=scores)
 
     @staticmethod

@@ -68,7 +68,7 @@ def worst(lines: Sequence[ClientLine], count: int) -> list[ClientLine]:
 def clusters_table(clusters: Sequence[Cluster], wide: bool = False) -> Table:
     """A line per cluster."""
     names = _known([line for cluster in clusters for line in cluster.members], wide)
-    means = [name for name in names if name not in ("cluster", "points")]
+    means = [name for name in names if name not in ("cluster", "points", "way")]
     own = ", ".join(_HEADING.get(name, name) for name in means if name in SCORES)
     note = "means over clients" + (f"; {own}: of their own models on their held-out points" if own else "")
     points = ["points"] if "points" in names else []
@@ -100,7 +100,7 @@ def _known(lines: Sequence[ClientLine], wide: bool) -> list[str]:
     """
     hard = all(line.importance in (1, None) for line in lines)
     left_out = () if wide else ("importance" if hard else "margin", "f1")
-    names = ("cluster", "points", "importance", "margin", "accuracy", "f1", "loss")
+    names = ("cluster", "points", "importance", "margin", "accuracy", "f1", "loss", "way")
     return [n for n in names if n not in left_out and any(getattr(line, n) is not None for line in lines)]
 
 
@@ -111,8 +111,8 @@ def _table(headings: Sequence[str], note: str | None = None) -> Table:
     return table
 
 
-def _cell(value: float | None) -> str:
-    if value is None or isinstance(value, int):
+def _cell(value: float | str | None) -> str:
+    if value is None or isinstance(value, int | str):
         return _ABSENT if value is None else str(value)
     return f"{value:.3f}" if value < 1000 else f"{value:.4g}"
 

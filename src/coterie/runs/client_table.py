@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from coterie.engine.scores import Scores
+from coterie.protocol.personalise import WAYS
 from coterie.protocol.result import Result
 from coterie.runs.folder import CLIENTS, IMPORTANCE, MODELS, RunFolder
 from coterie.runs.metrics import cluster_of
@@ -34,6 +35,7 @@ class ClientLine:
     loss: float | None  # of its own model on its held-out points, as are the next two
     accuracy: float | None
     f1: float | None
+    way: str | None = None  # how its own model is made, where clients choose that
 
 
 @dataclass(frozen=True)
@@ -44,11 +46,13 @@ class Kept:
     margin: Tensor | None
     sizes: Tensor | None
     scores: Scores | None
+    way: Tensor | None = None
 
     @staticmethod
     def of(store: RunFolder, tensors: Mapping[str, Tensor], summary: Mapping[str, Any]) -> Kept:
         scores = _scores("personal.", tensors) or _last_scores(store, summary)
-        return Kept(tensors["importance"], tensors.get("margin"), tensors.get("size"), scores)
+        margin, sizes, way = (tensors.get(name) for name in ("margin", "size", "personal.way"))
+        return Kept(tensors["importance"], margin, sizes, scores, way)
 
 
 def _scores(prefix: str, tensors: Mapping[str, Tensor]) -> Scores | None:
@@ -77,6 +81,7 @@ def client_lines(ids: Sequence[str], known: Result | Kept, clusters: int) -> lis
         _numbers(known.margin, len(ids)),
         [None if n is None else int(n) for n in _numbers(known.sizes, len(ids))],
         *(_numbers(scores.get(name), len(ids)) for name in SCORES),
+        [None if n is None else WAYS[int(n)] for n in _numbers(known.way, len(ids))],
     )
     return [ClientLine(*cells) for cells in zip(*columns, strict=True)]
 
@@ -111,9 +116,9 @@ def _numbers(values: Tensor | None, clients: int) -> list[float | None]:
 
 
 def columns(lines: Sequence[ClientLine]) -> dict[str, list[Any]]:
-    """By name; accuracy and F1 only where clients have them."""
+    """By name; accuracy, F1 and the way to a model only where clients have them."""
     every = {field.name: [getattr(line, field.name) for line in lines] for field in fields(ClientLine)}
-    optional = ("accuracy", "f1")
+    optional = ("accuracy", "f1", "way")
     return {n: each for n, each in every.items() if n not in optional or any(one is not None for one in each)}
 
 
@@ -121,7 +126,8 @@ def frame(lines: Sequence[ClientLine]) -> pandas.DataFrame:
     import pandas
 
     found = columns(lines)
-    whole = {name: "Int64" if name in ("cluster", "points") else "float64" for name in found if name != "id"}
+    kinds = {"cluster": "Int64", "points": "Int64", "way": "object"}
+    whole = {name: kinds.get(name, "float64") for name in found if name != "id"}
     index = pandas.Index(found.pop("id"), name="id", dtype=object)
     return pandas.DataFrame(found, index=index).astype(whole)
 

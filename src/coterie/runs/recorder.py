@@ -339,6 +339,7 @@ def _tensors(result: Result) -> dict[str, Tensor]:
         "personal.weights": result.personal.weights,
     }
     known = {"margin": result.margin, "size": result.sizes, "common": result.common, "prior": result.prior}
+    known["personal.way"] = result.personal.way
     if result.fit is not None:
         known.update({"fit.losses": result.fit.losses, "fit.points": result.fit.points})
     known.update(
