@@ -151,6 +151,13 @@ def test_some_clients_fit_no_center_or_are_in_the_wrong_cluster() -> None:
     assert (verdict.good, verdict.findings) == (None, ("misassigned",))
 
 
+def test_a_guess_that_has_no_loss_condemns_nobody() -> None:
+    """Clients whose numbers are all the same: their mean is right at once, which says nothing of the centers."""
+    verdict = judge(replace(separated(), guess=torch.zeros(20).double()))
+    assert verdict.good is True
+    assert verdict.findings == ()
+
+
 def test_a_graph_that_rounds_cannot_cross_and_an_initialisation_that_failed() -> None:
     verdict = judge(replace(separated(), gap=0.01, rounds=50, init_separated=False))
     assert verdict.findings == ("init-unseparated", "sparse-graph")
@@ -231,6 +238,15 @@ def test_without_clusters_there_is_no_verdict_and_without_held_out_points_there_
     verdict = coterie.run(linear, data, WeCFL(2), rounds=10, training=Training(learning_rate=0.04)).verdict
     assert verdict is not None
     assert verdict.good is True
+
+
+@pytest.mark.parametrize("algorithm", [IFCA(2), FedEM(2), WeCFL(2)])
+def test_of_clients_with_one_point_each_nothing_is_known(algorithm: coterie.Algorithm) -> None:
+    chance = torch.Generator().manual_seed(0)
+    data = [(torch.randn(1, 10, generator=chance), torch.randn(1, generator=chance)) for _ in range(8)]
+    verdict = coterie.run(linear, data, algorithm, rounds=6, training=Training(learning_rate=0.02)).verdict
+    assert verdict is not None
+    assert verdict.findings == ("unknown",)
 
 
 def test_over_a_graph_peers_are_compared() -> None:

@@ -81,7 +81,7 @@ class ClusteredByRow(Algorithm):
 
 def least_loss(cohort: Cohort, centers: Tensor) -> Tensor:
     """(client,) the center of least mean loss on a client's data; one that diverged is nobody's choice."""
-    return cohort.means(cohort.losses(centers)).nan_to_num(torch.inf).argmin(1)
+    return cohort.means(cohort.losses(centers)).argmin(1)
 
 
 def of_least_loss(cohort: Cohort, offer: Messages) -> Messages:

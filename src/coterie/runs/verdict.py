@@ -170,7 +170,7 @@ def _ambiguous(e: Evidence, groups: list[list[int]]) -> int:
 def _served_badly(e: Evidence, own: Tensor) -> dict[str, int]:
     """How many clients each kind of trouble has; a client counts once."""
     likely = e.losses.gather(1, e.importance.argmax(1)[:, None])[:, 0]
-    misfit = own > MISFIT * e.guess
+    misfit = _worse_than_a_guess(e, own)
     misassigned = (own - likely > COARSE * (e.guess - likely)) & (own > likely) & ~misfit & e.hard
     learned = (e.guess - e.tuned).clamp(min=0)
     differ = (own - e.tuned > COARSE * learned) & (learned > 0) & ~misfit & ~misassigned
@@ -293,7 +293,12 @@ def _only(e: Evidence, known: Tensor) -> Evidence:
 
 def _exploded(e: Evidence, own: Tensor) -> bool:
     """Are most clients worse off than with a guess?"""
-    return float((own > MISFIT * e.guess).double().mean()) > 0.5
+    return float(_worse_than_a_guess(e, own).double().mean()) > 0.5
+
+
+def _worse_than_a_guess(e: Evidence, own: Tensor) -> Tensor:
+    """(client,) bool. Where all of a client's numbers are the same, a guess has no loss and tells nothing."""
+    return (own > MISFIT * e.guess) & (e.guess > 0)
 
 
 def _one_model(e: Evidence) -> tuple[float, str]:
@@ -313,7 +318,7 @@ def _rounded(values: Tensor) -> list[list[float]]:
 
 
 def _diverged(e: Evidence, own: Tensor) -> Verdict:
-    bad = int(((~own.isfinite()) | (own > MISFIT * e.guess)).sum())
+    bad = int(((~own.isfinite()) | _worse_than_a_guess(e, own)).sum())
     have = "has" if bad == 1 else "have"
     what = f"{bad} of {len(own)} clients {have} a loss above that of a blind guess, or none that is finite"
     told = (
