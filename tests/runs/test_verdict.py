@@ -184,6 +184,37 @@ def test_beside_fedavg() -> None:
     assert diverged == verdict
 
 
+@pytest.mark.parametrize(("differ", "said"), [(0.05, "did not separate"), (0.9, "divide points")])
+def test_where_fedavg_is_worse_nobody_is_sent_to_it(differ: float, said: str) -> None:
+    """Personal models may be better than FedAvg's though their centers are not separated."""
+    own, fedavg = ({"personal": {"accuracy": a}, "rounds": 8} for a in (0.7, 0.4))
+    common = separated().common
+    verdict = judge(replace(merged(0, 1, separated(), differ), personal=common, tuned=common))
+    assert "one model is as good" in str(verdict).lower()
+    assert "Try" in str(verdict)
+    beside = beside_fedavg(verdict, own, fedavg)
+    assert beside.good is False
+    assert said in str(beside)
+    assert "one model" not in str(beside).lower()
+    assert "FedAvg" not in beside.sentences[-1]
+
+
+def test_where_all_centers_merged_and_clients_differ_fewer_are_no_help() -> None:
+    evidence = replace(merged(0, 1, separated(), 0.05), personal=separated().common)
+    verdict = judge(evidence)
+    assert {"unseparated", "merged", "coarse"} <= set(verdict.findings)
+    assert verdict.sentences[-1] == "Try init='clients' if it began otherwise, or more rounds."
+
+
+def test_beside_fedavg_no_number_is_of_another_model() -> None:
+    """The gain in numbers is over a stand-in, which the sentence no longer names."""
+    own, fedavg = ({"personal": {"accuracy": a}, "rounds": 8} for a in (0.7, 0.4))
+    assert beside_fedavg(judge(separated()), own, fedavg).sentences == (
+        "The 2 centers are separated, and clients gain by having their own (FedAvg reached accuracy 0.400 in 8 rounds, "
+        "and this 0.700 in 8).",
+    )
+
+
 # on runs
 
 
