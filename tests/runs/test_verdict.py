@@ -105,6 +105,12 @@ def test_a_center_that_nobody_uses() -> None:
     assert "Nobody uses center 2." in verdict.sentences
 
 
+def test_numbers_are_not_divided_by_class() -> None:
+    divided = merged(0, 1, separated(), 0.9)
+    assert "The centers divide points (by class, perhaps), not clients" in str(judge(divided))
+    assert "The centers divide points, not clients" in str(judge(replace(divided, lean=None)))
+
+
 def test_centers_that_lean_to_classes() -> None:
     """Clients differ a little, but half of what is divided goes by class."""
     evidence = separated()

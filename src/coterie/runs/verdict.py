@@ -150,10 +150,10 @@ def _pairs(margins: Tensor, differ: Tensor, unused: Tensor) -> _Pairs:
     return _Pairs(distinct, merged, [pair for pair in alike if pair not in merged], groups)
 
 
-def _by_class(e: Evidence) -> float:
-    """How much of what centers divide goes by class: 0 none, 1 all."""
+def _by_class(e: Evidence) -> float | None:
+    """How much of what centers divide goes by class: 0 none, 1 all; None where there are no classes."""
     if e.lean is None:
-        return 0.0
+        return None
     share = e.importance.mean(0)
     return float(e.lean.nanmean(0).abs().sum() / 2 / (1 - share.square().sum()).clamp(min=1e-6))
 
@@ -234,7 +234,7 @@ def _findings(e: Evidence, n: dict[str, Any]) -> tuple[str, ...]:
     found = {
         "nothing-learned": n["loss"] > (1 - LEARNED) * n["loss_of_a_guess"] > 0,
         "unseparated": n["groups"] < 2,
-        "divided": bool(n["divided"]) or n["by_class"] > CLASSES,
+        "divided": bool(n["divided"]) or (n["by_class"] or 0) > CLASSES,
         "merged": bool(n["merged"]),
         "unused": bool(n["unused"]),
         "one-model": n["gain"] < GAIN,

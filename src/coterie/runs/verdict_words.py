@@ -32,9 +32,10 @@ def _outcome(findings: tuple[str, ...], n: dict[str, Any], one_is_better: bool) 
         losses = n["beside_fedavg"]
     one = "One model is better" if one_is_better else "One model is as good"
     fedavg_is_worse = _fedavg_is_worse(findings, n)
+    points = "points" if n.get("by_class") is None else "points (by class, perhaps)"
     if "divided" in findings and "unseparated" in findings:
         so = "" if fedavg_is_worse else ": one model is as good"
-        return f"The centers divide points (by class, perhaps), not clients{so} ({losses})."
+        return f"The centers divide {points}, not clients{so} ({losses})."
     if "unseparated" in findings and "coarse" in findings:
         return f"Clients differ, but the {clusters} centers did not separate: to clients they are one ({losses})."
     if "unseparated" in findings and fedavg_is_worse:
@@ -42,7 +43,7 @@ def _outcome(findings: tuple[str, ...], n: dict[str, Any], one_is_better: bool) 
     if "unseparated" in findings:
         return f"{one}: your clients seem to be of one distribution ({losses})."
     if "divided" in findings:
-        return f"Some centers divide points (by class, perhaps), not clients ({losses})."
+        return f"Some centers divide {points}, not clients ({losses})."
     if "one-model" in findings:
         as_good = f"about as much as with {n['one_model']}" if fedavg_is_worse else "one model is as good"
         return f"Clients prefer different centers but gain little by it: {as_good} ({losses})."
