@@ -58,7 +58,15 @@ class ClusteredByRow(Algorithm):
         return state, self.final_offer(state)
 
     def final_offer(self, state: State) -> Messages:
-        return state.offer(center=state.centers[0, state.member], member=state.member)
+        return state.offer(center=self._own_center(state), member=state.member)
+
+    def _own_center(self, state: State) -> Tensor:
+        """(client, width) that of a client's cluster; if it exploded, the mean of the others, so that it can leave."""
+        centers, own = state.centers[0], state.centers[0, state.member]
+        alive = centers.square().sum(1).isfinite()
+        if bool(alive.all()) or not bool(alive.any()):
+            return own
+        return torch.where(alive[state.member, None], own, centers[alive].mean(0))
 
     def train(self, cohort: Cohort, offer: Messages) -> Fields:
         return {"row": cohort.solve(offer.center), "size": cohort.sizes}

@@ -55,7 +55,7 @@ class WeCFL(ClusteredByRow):
     # at the server
     def plan(self, state: State, reports: Messages | None) -> tuple[State, Messages]:
         """Distribution step: H_k goes to the clients of cluster k."""
-        return state, state.offer(center=state.centers[0, state.member], member=state.member)
+        return state, self.final_offer(state)
 
     # at the client
     def train(self, cohort: Cohort, offer: Messages) -> Fields:
