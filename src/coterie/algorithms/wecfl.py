@@ -33,6 +33,7 @@ class WeCFL(ClusteredByRow):
     their median length. Otherwise a single far row may become a cluster, as when batch norm saw two points: F of
     eq. (3b) falls, but two distributions are left to one center, and R of eq. (3a) rises. They then train from that
     center, so their rows stay together and no later clustering parts them.
+    Choice: members of a center that exploded are sent the mean of the others, so that they can leave it.
     Choice: a client that comes later has sent the server no row; it takes the center of least loss on its data.
     Differs: the published program begins k-means++ anew each round, on rows as they are (`restart=True`, with labels
     matched to those before, while all clients take part). We take one expectation step from the present centers, as
