@@ -11,8 +11,10 @@ from coterie import Stage, Stages
 from coterie.protocol.coordinator import Coordinator
 from tests.builders import CASES, PLACES, TRAINING, algorithm, clients, simulation
 
-SOFT_AND_CHOSEN = [
-    (name, place) for name, place in CASES if name in ("FedSoft", "FedSPD", "FedEM", "IFCA", "HypCluster")
+CLUSTERED = [
+    (name, place)
+    for name, place in CASES
+    if name in ("FedSoft", "FedSPD", "FedEM", "IFCA", "HypCluster", "WeCFL", "FeSEM")
 ]
 
 
@@ -28,7 +30,7 @@ def kept(run: Coordinator) -> dict[str, torch.Tensor]:
     return {**found, **run.state.fields, "centers": run.state.centers}
 
 
-@pytest.mark.parametrize(("name", "place"), SOFT_AND_CHOSEN)
+@pytest.mark.parametrize(("name", "place"), CLUSTERED)
 def test_an_exploded_center_is_nobodys_choice(name: str, place: str) -> None:
     run = simulation(Stages((Stage(algorithm(name, 3), 8, TRAINING, PLACES[place]),)), clients())
     for _ in range(2):
@@ -50,7 +52,7 @@ def test_an_exploded_center_is_nobodys_choice(name: str, place: str) -> None:
     assert bool(finished.scores.loss.isfinite().all())
 
 
-@pytest.mark.parametrize(("name", "place"), SOFT_AND_CHOSEN)
+@pytest.mark.parametrize(("name", "place"), CLUSTERED)
 def test_nothing_of_it_is_kept_where_every_center_exploded(name: str, place: str) -> None:
     run = simulation(Stages((Stage(algorithm(name), 6, TRAINING, PLACES[place]),)), clients())
     run.step()

@@ -6,11 +6,12 @@ import pytest
 import torch
 from torch import nn
 
-from coterie import FeSEM, Stage, Stages, Training, WeCFL
+from coterie import FeSEM, Participation, Stage, Stages, Training, WeCFL
 from coterie.data import digits, from_arrays, regressions
+from coterie.protocol.message import Messages
 from coterie.protocol.received import Received
 from coterie.runs.metrics import ari
-from tests.builders import F64, finish, messages, simulation, state, trained
+from tests.builders import F64, finish, linear, messages, simulation, state, trained
 
 
 def test_wecfl_with_equal_weights_is_fesem() -> None:
@@ -161,3 +162,37 @@ def test_whose_message_comes_first_changes_no_cluster(kind: type[WeCFL]) -> None
         found.append(kind(4).combine(start, received).member.tolist())
     assert found[0] == found[1] == found[2]
     assert set(found[0]) == {0, 1, 2, 3}
+
+
+def test_a_center_that_exploded_takes_no_client_of_another() -> None:
+    """3e38 is finite, but not its square; by inner products it would be the nearest for all, being no number."""
+    rows = torch.randn(40, 100, generator=torch.Generator().manual_seed(0))
+    centers = torch.stack([rows[:20].mean(0), torch.full((100,), 3e38), rows[20:].mean(0)])
+    wecfl = WeCFL(3)
+    start = wecfl.begin(state(centers[None].tolist(), 40)).update(
+        centers=centers[None], clustered=torch.ones(40, dtype=torch.bool)
+    )
+    sent = {"row": rows, "size": torch.ones(40, dtype=torch.long)}
+    after = wecfl.combine(start, Received.by_server(Messages(torch.arange(40), sent)))
+    assert 1 not in after.member
+    assert bool(after.centers.isfinite().all())
+
+
+def test_as_many_clusters_as_clients() -> None:
+    """Each has its own; but of fewer clients than there are, some more are waited for."""
+    assert sorted(clustered([[0.0], [5.0]], WeCFL(2))) == [0, 1]
+    wecfl = WeCFL(2)
+    start = wecfl.begin(state([[[0.0]] * 2], 3))
+    some = Received.by_server(messages([0, 2], row=[[0.0], [5.0]], size=[1, 1]))
+    after = wecfl.combine(start, some)
+    assert after.member.tolist() == [0, 0, 0]
+    assert not after.clustered.any()
+
+
+def test_too_few_rows_are_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    data = regressions(clients=3, mixture="pure", sizes=(30, 30), separation=166.0, seed=3)
+    some = Participation(fraction=0.67)
+    finish(simulation(Stages((Stage(WeCFL(2), 4, participation=some),)), data, model=linear))
+    assert caplog.messages == [
+        "2 clients sent a model; more are needed to find 2 clusters, so all are one for now"
+    ]

@@ -1,10 +1,10 @@
-"""Short coordinates in place of long rows."""
+"""Short coordinates in place of long rows, and the nearest center."""
 
 from __future__ import annotations
 
 import torch
 
-from coterie.clustering.distances import same_distances
+from coterie.clustering.distances import nearest, same_distances
 
 
 def test_distances_are_the_same_and_rows_are_short() -> None:
@@ -24,3 +24,19 @@ def test_rows_that_are_alike_stay_alike() -> None:
 def test_short_rows_are_left_as_they_are() -> None:
     rows = torch.randn(20, 7)
     assert same_distances(rows) is rows
+
+
+def test_the_nearest_center_of_many_rows_that_are_nearly_alike() -> None:
+    """Two groups of models at length 1000, apart by a ten-thousandth of that: inner products cannot part them."""
+    chance = torch.Generator().manual_seed(0)
+    common = 100 * torch.randn(100, generator=chance)
+    centers = torch.stack([common, common + 0.01])
+    group = torch.arange(40) % 2
+    rows = centers[group] + 1e-3 * torch.randn(40, 100, generator=chance)
+    assert nearest(rows, centers).tolist() == group.tolist()
+
+
+def test_a_center_that_exploded_is_the_nearest_of_none() -> None:
+    rows = torch.randn(40, 100, generator=torch.Generator().manual_seed(0))
+    centers = torch.stack([rows[:20].mean(0), torch.full((100,), 3e38), rows[20:].mean(0)])
+    assert 1 not in nearest(rows, centers)

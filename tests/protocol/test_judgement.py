@@ -129,3 +129,12 @@ def test_one_output_for_two_labels_is_judged() -> None:
     assert run.verdict is not None
     assert run.verdict.good is True
     assert 0.6 < run.verdict.numbers["loss_of_a_guess"] < 0.8
+
+
+def test_one_point_that_chose_its_center_does_not_judge_it() -> None:
+    """Without held-out points: a client of one point has no guess, so that it does not count; others do."""
+    x, y = torch.randn(3, 10, generator=torch.Generator().manual_seed(0)), torch.tensor([[1.0], [2.0], [3.0]])
+    data = Federation(("a", "b"), Points.of([(x[:1], y[:1]), (x, y)]), None, "regression", 1)
+    found = asked(cohort(data), torch.zeros(2, 10, dtype=F64), (0.5, 0.5))
+    assert found["guess"].isnan().tolist() == [True, False]
+    assert float(found["guess"][1]) == pytest.approx(2 / 3)

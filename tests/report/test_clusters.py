@@ -106,6 +106,7 @@ def test_ids_are_shown_as_they_are() -> None:
         ("[red]x[/red]", "[red]x[/red]"),
         ("\x1b[31mx", r"'\x1b[31mx'"),
         ("x" * 50, "x" * 39 + "…"),
+        (" ", "' '"),
     ):
         assert shown in printed(clients_table([line(id)], clustered=True))
         assert first_members(of(id), "", 100) == f"1 client: {shown}"

@@ -15,7 +15,7 @@ from pandas.testing import assert_frame_equal
 from safetensors.torch import load_file, save_file
 
 import coterie
-from coterie import IFCA, Algorithm, FedAvg, Federation, FedSPD, Local, Privacy, Stage, Stages
+from coterie import IFCA, Algorithm, FedAvg, Federation, FedSPD, Local, Privacy, Stage, Stages, WeCFL
 from coterie.algorithms.plus import FedAvgPlus
 from coterie.backends.loopback import Loopback, loopback
 from coterie.data import from_arrays, gaussians, regressions
@@ -228,14 +228,22 @@ def test_clusters_by_hand() -> None:
     assert cluster_of(torch.ones(3, 1)).tolist() == [0, 0, 0]
 
 
+def test_where_the_server_clusters_sizes_are_known_in_every_round() -> None:
+    run = coterie.run(affine, small(), WeCFL(2), rounds=5, training=TRAINING, evaluate_every=5)
+    sizes = run.history[["cluster_size_0", "cluster_size_1"]]
+    assert sizes.sum(axis=1).tolist() == [8] * 5
+    assert sizes.iloc[-1].tolist() == [(run.clients.cluster == s).sum() for s in range(2)]
+
+
 def test_sizes_of_clusters_are_in_the_history(tmp_path: Path) -> None:
     run = coterie.run(
         affine, small(), IFCA(3), rounds=5, training=TRAINING, evaluate_every=2, out=tmp_path / "run"
     )
     names = ["cluster_size_0", "cluster_size_1", "cluster_size_2"]
     sizes = run.history[names]
-    assert sizes.notna().all(axis=1).tolist() == [False, True, False, True, True]
-    assert sizes.dropna().sum(axis=1).tolist() == [8, 8, 8]
+    # of IFCA when it is evaluated; the first round is of its initialisation, by WeCFL
+    assert sizes.notna().all(axis=1).tolist() == [True, True, False, True, True]
+    assert sizes.dropna().sum(axis=1).tolist() == [8] * 4
     assert sizes.iloc[-1].tolist() == [(run.clients.cluster == s).sum() for s in range(3)]
     for round in (1, 3):
         importance = RunFolder(tmp_path / "run").columns(round)["importance"]

@@ -102,7 +102,7 @@ def test_clients_that_onboarding_would_put_elsewhere_are_named(caplog: pytest.Lo
     said = [record.getMessage() for record in caplog.records if "another cluster" in record.getMessage()]
     assert len(said) == 1
     assert said[0].startswith(f"{len(elsewhere)} of 16 clients")
-    assert elsewhere[0] in said[0]
+    assert repr(elsewhere[0]) in said[0]
 
 
 @pytest.mark.parametrize("name", ["FedSoft", "FedSPD", "FedEM", "IFCA", "FedAvg+"])

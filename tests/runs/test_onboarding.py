@@ -19,10 +19,12 @@ from torch import Tensor, nn
 import coterie
 from coterie import (
     ALGORITHMS,
+    IFCA,
     Algorithm,
     CoterieError,
     FedEM,
     Federation,
+    FedSoft,
     FedSPD,
     Run,
     Stage,
@@ -93,6 +95,20 @@ def test_one_of_a_third_distribution_fits_no_cluster(kind: type[Algorithm]) -> N
     new = found(kind).onboard(*far())
     assert new.fits is False
     assert "fits no cluster" in new.verdict()
+
+
+@pytest.mark.parametrize("kind", [FedSPD, FedEM, FedSoft, IFCA, WeCFL])
+def test_a_center_of_the_run_that_diverged_is_no_newcomers(kind: type[Algorithm]) -> None:
+    """3e38 is finite; its losses are not, which is no fault of the newcomer's points."""
+    run = coterie.run(linear, clients(), kind(n_clusters=3), rounds=4, training=TRAINING, seed=SEED)
+    centers = run._result.centers.clone()
+    centers[1] = 3e38
+    run._result = replace(run._result, centers=centers)
+    new = run.onboard(*newcomer(0.9))
+    assert new.importance[1] == 0
+    assert sum(new.importance) == pytest.approx(1)
+    assert np.isfinite(new.loss)
+    assert bool(new.personal.rows[new.personal.weights > 0].isfinite().all())
 
 
 def test_the_rule_by_hand() -> None:

@@ -106,6 +106,12 @@ def test_a_center_that_nobody_uses() -> None:
     assert "Nobody uses center 2." in verdict.sentences
 
 
+def test_numbers_are_not_divided_by_class() -> None:
+    divided = merged(0, 1, separated(), 0.9)
+    assert "The centers divide points (by class, perhaps), not clients" in str(judge(divided))
+    assert "The centers divide points, not clients" in str(judge(replace(divided, lean=None)))
+
+
 def test_centers_that_lean_to_classes() -> None:
     """Clients differ a little, but half of what is divided goes by class."""
     evidence = separated()
@@ -165,6 +171,13 @@ def test_some_clients_fit_no_center_or_are_in_the_wrong_cluster() -> None:
     assert (verdict.good, verdict.findings) == (None, ("misassigned",))
 
 
+def test_a_guess_that_has_no_loss_condemns_nobody() -> None:
+    """Clients whose numbers are all the same: their mean is right at once, which says nothing of the centers."""
+    verdict = judge(replace(separated(), guess=torch.zeros(20).double()))
+    assert verdict.good is True
+    assert verdict.findings == ()
+
+
 def test_a_graph_that_rounds_cannot_cross_and_an_initialisation_that_failed() -> None:
     verdict = judge(replace(separated(), gap=0.01, rounds=50, init_separated=False))
     assert verdict.findings == ("init-unseparated", "sparse-graph")
@@ -189,6 +202,37 @@ def test_beside_fedavg() -> None:
     assert "FedAvg reached accuracy 0.500 in 100 rounds" in str(worse)
     diverged = beside_fedavg(verdict, own, {"personal": {"accuracy": None}, "rounds": 150})
     assert diverged == verdict
+
+
+@pytest.mark.parametrize(("differ", "said"), [(0.05, "did not separate"), (0.9, "divide points")])
+def test_where_fedavg_is_worse_nobody_is_sent_to_it(differ: float, said: str) -> None:
+    """Personal models may be better than FedAvg's though their centers are not separated."""
+    own, fedavg = ({"personal": {"accuracy": a}, "rounds": 8} for a in (0.7, 0.4))
+    common = separated().common
+    verdict = judge(replace(merged(0, 1, separated(), differ), personal=common, tuned=common))
+    assert "one model is as good" in str(verdict).lower()
+    assert "Try" in str(verdict)
+    beside = beside_fedavg(verdict, own, fedavg)
+    assert beside.good is False
+    assert said in str(beside)
+    assert "one model" not in str(beside).lower()
+    assert "FedAvg" not in beside.sentences[-1]
+
+
+def test_where_all_centers_merged_and_clients_differ_fewer_are_no_help() -> None:
+    evidence = replace(merged(0, 1, separated(), 0.05), personal=separated().common)
+    verdict = judge(evidence)
+    assert {"unseparated", "merged", "coarse"} <= set(verdict.findings)
+    assert verdict.sentences[-1] == "Try init='clients' if it began otherwise, or more rounds."
+
+
+def test_beside_fedavg_no_number_is_of_another_model() -> None:
+    """The gain in numbers is over a stand-in, which the sentence no longer names."""
+    own, fedavg = ({"personal": {"accuracy": a}, "rounds": 8} for a in (0.7, 0.4))
+    assert beside_fedavg(judge(separated()), own, fedavg).sentences == (
+        "The 2 centers are separated, and clients gain by having their own (FedAvg reached accuracy 0.400 in 8 rounds, "
+        "and this 0.700 in 8).",
+    )
 
 
 # on runs
@@ -245,6 +289,15 @@ def test_without_clusters_there_is_no_verdict_and_without_held_out_points_there_
     verdict = coterie.run(linear, data, WeCFL(2), rounds=10, training=Training(learning_rate=0.04)).verdict
     assert verdict is not None
     assert verdict.good is True
+
+
+@pytest.mark.parametrize("algorithm", [IFCA(2), FedEM(2), WeCFL(2)])
+def test_of_clients_with_one_point_each_nothing_is_known(algorithm: coterie.Algorithm) -> None:
+    chance = torch.Generator().manual_seed(0)
+    data = [(torch.randn(1, 10, generator=chance), torch.randn(1, generator=chance)) for _ in range(8)]
+    verdict = coterie.run(linear, data, algorithm, rounds=6, training=Training(learning_rate=0.02)).verdict
+    assert verdict is not None
+    assert verdict.findings == ("unknown",)
 
 
 def test_over_a_graph_peers_are_compared() -> None:

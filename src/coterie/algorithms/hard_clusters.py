@@ -58,7 +58,15 @@ class ClusteredByRow(Algorithm):
         return state, self.final_offer(state)
 
     def final_offer(self, state: State) -> Messages:
-        return state.offer(center=state.centers[0, state.member], member=state.member)
+        return state.offer(center=self._own_center(state), member=state.member)
+
+    def _own_center(self, state: State) -> Tensor:
+        """(client, width) that of a client's cluster; if it exploded, the mean of the others, so that it can leave."""
+        centers, own = state.centers[0], state.centers[0, state.member]
+        alive = centers.square().sum(1).isfinite()
+        if bool(alive.all()) or not bool(alive.any()):
+            return own
+        return torch.where(alive[state.member, None], own, centers[alive].mean(0))
 
     def train(self, cohort: Cohort, offer: Messages) -> Fields:
         return {"row": cohort.solve(offer.center), "size": cohort.sizes}
@@ -81,7 +89,7 @@ class ClusteredByRow(Algorithm):
 
 def least_loss(cohort: Cohort, centers: Tensor) -> Tensor:
     """(client,) the center of least mean loss on a client's data; one that diverged is nobody's choice."""
-    return cohort.means(cohort.losses(centers)).nan_to_num(torch.inf).argmin(1)
+    return cohort.means(cohort.losses(centers)).argmin(1)
 
 
 def of_least_loss(cohort: Cohort, offer: Messages) -> Messages:

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from coterie.algorithms.hard_clusters import ClusteredByRow
+from coterie.clustering.distances import nearest
 from coterie.clustering.paper import BIBTEX
 from coterie.engine.rows import Part
 from coterie.prng import mix
@@ -57,10 +58,8 @@ class OneShot(ClusteredByRow):
             found = self.one_round(state, received, columns)
         else:
             used = self.in_use(state)
-            nearest = used[
-                torch.cdist(received.row[:, columns], state.centers[0][used][:, columns]).argmin(1)
-            ]
-            found = torch.where(state.clustered[received.clients], state.member[received.clients], nearest)
+            likely = used[nearest(received.row[:, columns], state.centers[0][used][:, columns])]
+            found = torch.where(state.clustered[received.clients], state.member[received.clients], likely)
         member, clustered = state.member.clone(), state.clustered.clone()
         member[received.clients], clustered[received.clients] = found, True
         state = state.update(member=member, clustered=clustered)

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.functional import normalize, one_hot
 
 from coterie.algorithms.hard_clusters import ClusteredByRow
-from coterie.clustering.distances import same_distances
+from coterie.clustering.distances import nearest, same_distances
 from coterie.engine.rows import Part
 from coterie.prng import mix
 from coterie.protocol.cohort import Cohort
@@ -33,6 +33,7 @@ class WeCFL(ClusteredByRow):
     their median length. Otherwise a single far row may become a cluster, as when batch norm saw two points: F of
     eq. (3b) falls, but two distributions are left to one center, and R of eq. (3a) rises. They then train from that
     center, so their rows stay together and no later clustering parts them.
+    Choice: members of a center that exploded are sent the mean of the others, so that they can leave it.
     Choice: a client that comes later has sent the server no row; it takes the center of least loss on its data.
     Differs: the published program begins k-means++ anew each round, on rows as they are (`restart=True`, with labels
     matched to those before, while all clients take part). We take one expectation step from the present centers, as
@@ -55,7 +56,7 @@ class WeCFL(ClusteredByRow):
     # at the server
     def plan(self, state: State, reports: Messages | None) -> tuple[State, Messages]:
         """Distribution step: H_k goes to the clients of cluster k."""
-        return state, state.offer(center=state.centers[0, state.member], member=state.member)
+        return state, self.final_offer(state)
 
     # at the client
     def train(self, cohort: Cohort, offer: Messages) -> Fields:
@@ -71,8 +72,13 @@ class WeCFL(ClusteredByRow):
         centers = received.mean("row", share, otherwise=state.centers)
         members = state.member.clone()
         members[received.clients] = member
-        clustered = state.clustered | (len(member) > self.n_clusters)
+        clustered = state.clustered | self._enough(state, received)
         return state.update(centers=centers, member=members, clustered=clustered)
+
+    def _enough(self, state: State, received: Received) -> bool:
+        """To be clustered: more rows than clusters, or those of all clients."""
+        rows = len(received.clients)
+        return rows > self.n_clusters or rows == state.n_clients
 
     def _expectation(self, state: State, received: Received, weight: Tensor) -> Tensor:
         """(message,) the cluster of each client: argmin_k λ_i·d(g_i, G_k)."""
@@ -82,14 +88,15 @@ class WeCFL(ClusteredByRow):
             g, G = normalize(g, dim=1), normalize(G, dim=1)
         before = state.member[received.clients]
         if not bool(state.clustered.any()):  # the first clustering
-            if len(g) > self.n_clusters:
+            if self._enough(state, received):
                 return self._first_clusters(state, received, g, G[before], weight)
-            says = "%d clients sent a model; more are needed to find %d clusters, so all are one for now"
-            log.warning(says, len(g), self.n_clusters)
+            if state.context.round == 0:  # said once
+                says = "%d clients sent a model; more are needed to find %d clusters, so all are one for now"
+                log.warning(says, len(g), self.n_clusters)
             return before
         if self.restart and len(g) == state.n_clients:  # begun anew, as in the published program
             return _matched(self._k_means(state, received, g, weight), before, self.n_clusters)
-        return torch.cdist(g, G).argmin(1)  # one step, as Algorithm 1 reads
+        return nearest(g, G)  # one step, as Algorithm 1 reads
 
     def _first_clusters(
         self, state: State, received: Received, g: Tensor, begun: Tensor, weight: Tensor

@@ -66,6 +66,8 @@ def judge(cohort: Cohort, offer: Messages) -> Fields:
         "pooled": _pooled(judged, likely, importance, common),
         "differ": _differences(judged, outputs, unit),
     }
+    if test is None:  # a client of one point says nothing: that point chose the center that it would judge
+        found["guess"] = torch.where(cohort.sizes > 1, found["guess"], torch.nan)
     if cohort.task == "classification" and cohort.meaning.kind(outputs[0]) != "numbers":
         found["lean"] = _lean(
             cohort, training, importance, max(2, outputs[0].shape[-1])

@@ -121,8 +121,8 @@ def _cell(value: float | str | None) -> str:
 
 
 def readable(id: str) -> str:
-    """An id with nothing in it that a terminal would take for a command."""
-    return id if id and id.isprintable() else repr(id)
+    """An id with nothing in it that a terminal would take for a command, or that cannot be seen."""
+    return id if id and id.isprintable() and id == id.strip() else repr(id)
 
 
 def _short(id: str) -> str:

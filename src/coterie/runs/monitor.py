@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import torch
@@ -89,6 +89,8 @@ class Monitor:
                     rows, label, weight[own], centers, self._sum
                 )
                 found["clustering_objective"] = metrics.over_clusters(each, sent.each(label), weight)
+        if len(centers) > 1 and "member" in state.fields:  # the server itself knows who is where
+            found.update(_sizes(torch.bincount(state.member, minlength=len(centers)).tolist()))
         if not state.at_server:
             columns["consensus_distance"] = metrics.consensus_distance(every)
             found["consensus_distance"] = float(columns["consensus_distance"].mean())
@@ -121,7 +123,7 @@ class Monitor:
             found.update(_spreads(result.scores))
         sizes = metrics.cluster_sizes(result.importance)
         if len(sizes) > 1 and any(sizes):
-            found.update({f"cluster_size_{s}": size for s, size in enumerate(sizes)})
+            found.update(_sizes(sizes))
         return written(found), columns
 
     def _of_hard_clusters(self, sent: Messages, result: Snapshot) -> tuple[Record, Columns]:
@@ -269,6 +271,10 @@ def projection(n: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     angle = 2 * torch.pi * uniform(mix("projection angle", place))
     scaled: Tensor = radius * torch.cos(angle) / PROJECTED**0.5
     return scaled.to(dtype)
+
+
+def _sizes(sizes: Sequence[int]) -> Record:
+    return {f"cluster_size_{s}": size for s, size in enumerate(sizes)}
 
 
 def _spreads(scores: Scores) -> Record:

@@ -217,7 +217,7 @@ class Recorder:
                 clients,
                 len(self.coordinator),
                 *(("is", "its") if clients == 1 else ("are", "their")),
-                ", ".join(first) + (", ..." if clients > len(first) else ""),
+                ", ".join(map(repr, first)) + (", ..." if clients > len(first) else ""),
             )
 
     def checkpoint(self) -> None:

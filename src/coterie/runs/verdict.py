@@ -151,10 +151,10 @@ def _pairs(margins: Tensor, differ: Tensor, unused: Tensor) -> _Pairs:
     return _Pairs(distinct, merged, [pair for pair in alike if pair not in merged], groups)
 
 
-def _by_class(e: Evidence) -> float:
-    """How much of what centers divide goes by class: 0 none, 1 all."""
+def _by_class(e: Evidence) -> float | None:
+    """How much of what centers divide goes by class: 0 none, 1 all; None where there are no classes."""
     if e.lean is None:
-        return 0.0
+        return None
     share = e.importance.mean(0)
     return float(e.lean.nanmean(0).abs().sum() / 2 / (1 - share.square().sum()).clamp(min=1e-6))
 
@@ -171,7 +171,7 @@ def _ambiguous(e: Evidence, groups: list[list[int]]) -> int:
 def _served_badly(e: Evidence, own: Tensor) -> dict[str, int]:
     """How many clients each kind of trouble has; a client counts once."""
     likely = e.losses.gather(1, e.importance.argmax(1)[:, None])[:, 0]
-    misfit = own > MISFIT * e.guess
+    misfit = _worse_than_a_guess(e, own)
     misassigned = (own - likely > COARSE * (e.guess - likely)) & (own > likely) & ~misfit & e.hard
     learned = (e.guess - e.tuned).clamp(min=0)
     differ = (own - e.tuned > COARSE * learned) & (learned > 0) & ~misfit & ~misassigned
@@ -235,7 +235,7 @@ def _findings(e: Evidence, n: dict[str, Any]) -> tuple[str, ...]:
     found = {
         "nothing-learned": n["loss"] > (1 - LEARNED) * n["loss_of_a_guess"] > 0,
         "unseparated": n["groups"] < 2,
-        "divided": bool(n["divided"]) or n["by_class"] > CLASSES,
+        "divided": bool(n["divided"]) or (n["by_class"] or 0) > CLASSES,
         "merged": bool(n["merged"]),
         "unused": bool(n["unused"]),
         "one-model": n["gain"] < GAIN,
@@ -294,7 +294,12 @@ def _only(e: Evidence, known: Tensor) -> Evidence:
 
 def _exploded(e: Evidence, own: Tensor) -> bool:
     """Are most clients worse off than with a guess?"""
-    return float((own > MISFIT * e.guess).double().mean()) > 0.5
+    return float(_worse_than_a_guess(e, own).double().mean()) > 0.5
+
+
+def _worse_than_a_guess(e: Evidence, own: Tensor) -> Tensor:
+    """(client,) bool. Where all of a client's numbers are the same, a guess has no loss and tells nothing."""
+    return (own > MISFIT * e.guess) & (e.guess > 0)
 
 
 def _one_model(e: Evidence) -> tuple[float, str]:
@@ -314,7 +319,7 @@ def _rounded(values: Tensor) -> list[list[float]]:
 
 
 def _diverged(e: Evidence, own: Tensor) -> Verdict:
-    bad = int(((~own.isfinite()) | (own > MISFIT * e.guess)).sum())
+    bad = int(((~own.isfinite()) | _worse_than_a_guess(e, own)).sum())
     have = "has" if bad == 1 else "have"
     what = f"{bad} of {len(own)} clients {have} a loss above that of a blind guess, or none that is finite"
     told = (

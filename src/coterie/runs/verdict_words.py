@@ -12,10 +12,16 @@ def sentences(findings: tuple[str, ...], n: dict[str, Any], one_is_better: bool)
     moot |= set() if {"unseparated", "divided"} & set(findings) else {"init-unseparated"}  # it did no harm
     remarks = [_REMARKS[name](n) for name in _REMARKS if name in findings and name not in moot]
     first = _outcome(findings, n, one_is_better)
-    next_step = next((_NEXT[names] for names in _NEXT if set(names.split()) <= set(findings)), None)
-    if next_step == _NEXT["divided"] and _by_class_alone(findings, n):
-        next_step = _HARD
-    return (first, *remarks[:2], *([f"Try {next_step}."] if next_step else []))
+    made = next((names for names in _NEXT if set(names.split()) <= set(findings)), None)
+    steps = {**_NEXT, **_WITHOUT_FEDAVG} if _fedavg_is_worse(findings, n) else _NEXT
+    if made == "divided" and _by_class_alone(findings, n):
+        steps = {**steps, made: _HARD}
+    return (first, *remarks[:2], *([f"Try {steps[made]}."] if made else []))
+
+
+def _fedavg_is_worse(findings: tuple[str, ...], n: dict[str, Any]) -> bool:
+    """It was run too, and its one model serves clients worse than their own do."""
+    return "beside_fedavg" in n and "fedavg-as-good" not in findings
 
 
 def _outcome(findings: tuple[str, ...], n: dict[str, Any], one_is_better: bool) -> str:
@@ -27,21 +33,29 @@ def _outcome(findings: tuple[str, ...], n: dict[str, Any], one_is_better: bool) 
     if "beside_fedavg" in n:
         losses = n["beside_fedavg"]
     one = "One model is better" if one_is_better else "One model is as good"
+    fedavg_is_worse = _fedavg_is_worse(findings, n)
+    points = "points" if n.get("by_class") is None else "points (by class, perhaps)"
     if "divided" in findings and "unseparated" in findings:
-        return f"The centers divide points (by class, perhaps), not clients: one model is as good ({losses})."
+        so = "" if fedavg_is_worse else ": one model is as good"
+        return f"The centers divide {points}, not clients{so} ({losses})."
     if "unseparated" in findings and "coarse" in findings:
         return f"Clients differ, but the {clusters} centers did not separate: to clients they are one ({losses})."
+    if "unseparated" in findings and fedavg_is_worse:
+        return f"The {clusters} centers did not separate: what clients gain is not by clusters ({losses})."
     if "unseparated" in findings:
         return f"{one}: your clients seem to be of one distribution ({losses})."
     if _by_class_alone(findings, n):
         return f"Clients tell the centers apart, but these divide points by class as well ({losses})."
     if "divided" in findings:
-        return f"Some centers divide points (by class, perhaps), not clients ({losses})."
+        return f"Some centers divide {points}, not clients ({losses})."
     if "one-model" in findings:
-        return f"Clients prefer different centers but gain little by it: one model is as good ({losses})."
+        as_good = f"about as much as with {n['one_model']}" if fedavg_is_worse else "one model is as good"
+        return f"Clients prefer different centers but gain little by it: {as_good} ({losses})."
     if "fedavg-as-good" in findings:
         return f"One model is as good: {n['beside_fedavg']}."
     number = f"The {clusters} centers" if groups == clusters else f"{groups} groups of the {clusters} centers"
+    if fedavg_is_worse:
+        return f"{number} are separated, and clients gain by having their own ({losses})."
     gain = "much" if n["gain"] is None else f"{n['gain']:.0%}"
     return f"{number} are separated, and by having their own, clients' loss is {gain} lower ({losses})."
 
@@ -93,11 +107,11 @@ _NEXT: dict[str, str] = {  # the first of which all findings were made
     "nothing-learned": "more rounds, or another learning_rate: a larger one if the loss falls slowly, else a smaller",
     "no-consensus": "init='sketch' if it began otherwise, more neighbours, or more rounds",
     "divided merged": "fewer clusters (`coterie choose-clusters` finds how many)",
+    "unseparated coarse": "init='clients' if it began otherwise, or more rounds",
     "coarse merged": "fewer clusters (`coterie choose-clusters` finds how many), or more rounds",
     "divided": "init='clients' if it began otherwise, fewer clusters, or FedAvg if your clients do not differ",
     "fedavg-as-good": "FedAvg, which is simpler, or fewer clusters, whose centers have more data each",
     "misassigned": "an algorithm whose clients choose by loss (IFCA) or have several clusters (FedEM)",
-    "unseparated coarse": "init='clients' if it began otherwise, or more rounds",
     "unseparated": "FedAvg, which is simpler",
     "coarse": "more clusters (`coterie choose-clusters` finds how many) or more rounds",
     "one-model": "FedAvg, which is simpler, or Local if nothing is shared",
@@ -105,4 +119,9 @@ _NEXT: dict[str, str] = {  # the first of which all findings were made
     "merged": "fewer clusters (`coterie choose-clusters` finds how many)",
     "unused": "fewer clusters (`coterie choose-clusters` finds how many)",
     "sparse-graph": "more neighbours or more rounds",
+}
+_WITHOUT_FEDAVG: dict[str, str] = {  # where it was run and is worse, it is not what to try
+    "divided": "init='clients' if it began otherwise, or fewer clusters",
+    "unseparated": "init='clients' if it began otherwise, or more rounds",
+    "one-model": "fewer clusters, or Local if nothing is shared",
 }
