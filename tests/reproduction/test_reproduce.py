@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import os
 import shutil
 import signal
@@ -118,6 +119,18 @@ def test_a_run_that_is_missing_is_played(here: Path) -> None:
     assert [(one.variant, one.method, one.seed) for one in missing(item, "quick", results)] == [
         ("pure", method, seed) for method in ("FedAvg", "Local") for seed in (0, 1)
     ]
+
+
+def test_a_run_that_diverged_has_no_numbers(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The last good centers, which it has in the end, are not what the item's settings lead to."""
+    changed(here, 'model = "linear"', 'model = "linear"\ntraining = { learning_rate = 1e9 }')
+    assert main(["reproduce", "fedsoft-table-1", "--quick", "--results", "kept"]) == 0
+    said = capsys.readouterr()
+    assert "The run diverged" in said.err
+    assert "not held: errors are positive" in said.out
+    found = kept(load("fedsoft-table-1", here))
+    assert all(math.isnan(line.value) for line in found.lines if line.column == "MSE")
+    assert missing(load("fedsoft-table-1", here), "quick", found) == []
 
 
 def changed(here: Path, old: str, new: str) -> Item:

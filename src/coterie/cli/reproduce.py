@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from coterie.reproduction.items import Item
     from coterie.reproduction.play import Work
     from coterie.reproduction.results import Results
+
+log = logging.getLogger("coterie")
 
 
 def reproduce(
@@ -99,7 +102,9 @@ def _play(works: list[Work], out: Path, jobs: int) -> Lost | None:
                 watcher.began(task.name, task.rounds, minutes[task.name] / task.rounds)
             elif what == "round":
                 watcher.round(task.name, *about)
-            elif what in ("done", "failed", "stopped"):
+            elif what == "said":
+                log.warning("%s: %s", task.name, about)
+            else:
                 watcher.end(task.name, f"failed: {about}" if what == "failed" else what)
 
         try:

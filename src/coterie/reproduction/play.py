@@ -133,10 +133,14 @@ def _take(folder: Path, wanted: For) -> bool:
 
 
 def _of_run(item: Item, folder: Path, run: Wanted, made: int) -> list[Line]:
-    """Every column of a finished run; of a curve the rounds that were measured, and the last in any case."""
+    """Every column of a finished run; of a curve the rounds that were measured, and the last in any case.
+
+    One that was stopped, since it diverged, has the centers of an earlier round: its numbers are none.
+    """
     store = RunFolder(folder)
     summary = store.summary()
     records = store.records(summary["rounds"])
+    stopped = "stopped" in summary
 
     def line(column: str, number: int | None, value: float) -> Line:
         return Line(run.variant, run.method, column, run.seed, number, value, made, run.settings)
@@ -144,7 +148,8 @@ def _of_run(item: Item, folder: Path, run: Wanted, made: int) -> list[Line]:
     found = []
     for column in item.columns:
         if not column.by_round:
-            found.append(line(column.name, None, measure(column.of)(summary, records)))
+            value = math.nan if stopped else measure(column.of)(summary, records)
+            found.append(line(column.name, None, value))
             continue
         values = curve(column.of)(summary, records)
         found += [
