@@ -129,10 +129,11 @@ def test_the_first_round_that_reaches_an_accuracy() -> None:
     assert math.isnan(measure("rounds_to_accuracy_80")({}, records))
 
 
-def test_likeness_within_clusters_in_the_first_round_and_in_the_last(spd: Run) -> None:
-    each = curve("cosine_within_by_round")(spd.summary, spd.records)
-    assert (of(spd, "first_cosine_within"), of(spd, "cosine_within")) == (each[0], pytest.approx(each[-1]))
-    assert each[0] != each[-1]
+def test_clusterability_at_the_first_evaluation_and_at_the_last() -> None:
+    records = [{"round": 0}, {"round": 1, "clusterability": 0.4}, {"round": 2, "clusterability": 0.3}]
+    summary = {"metrics": {"clusterability": 0.3}}
+    found = [measure(name)(summary, records) for name in ("first_clusterability", "clusterability")]
+    assert found == [0.4, 0.3]
 
 
 def test_a_smooth_loss_has_no_roughness() -> None:

@@ -195,14 +195,14 @@ def cosine_within(summary: Summary, records: Records) -> float:
     return _of(summary, "metrics", "cosine_within")
 
 
-def first_cosine_within(summary: Summary, records: Records) -> float:
-    """The same in the first round."""
-    return _plain(records[0].get("cosine_within")) if records else math.nan
-
-
 def clusterability(summary: Summary, records: Records) -> float:
     """WeCFL's B of the worst cluster, at the last evaluation."""
     return _of(summary, "metrics", "clusterability")
+
+
+def first_clusterability(summary: Summary, records: Records) -> float:
+    """The same at the first evaluation."""
+    return next(iter(_all(records, "clusterability")), math.nan)
 
 
 # cost, and how fast
@@ -343,8 +343,8 @@ MEASURES: dict[str, Measure] = {
         rounds_to_clusters,
         cosine_between,
         cosine_within,
-        first_cosine_within,
         clusterability,
+        first_clusterability,
         megabytes,
         megabytes_multicast,
         training_loss,
