@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from coterie.cli.main import main
-from coterie.cli.run import DIVERGED
+from coterie.cli.study import DIVERGED
 from coterie.runs.folder import RunFolder
 
 TEXT = """

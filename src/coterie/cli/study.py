@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("coterie")
 
+DIVERGED = 3  # the exit code of a run that was stopped because it diverged, or because nobody was heard
+
 
 def run_study(
     read: tuple[Table, str, Path], sweep: Sweep | None, folder: Path, jobs: int, again: bool, wide: bool
@@ -133,7 +135,6 @@ def _play(asked: Experiment, place: Path, folder: Path, jobs: int) -> None:
 
 def _show(asked: Experiment, folder: Path, wide: bool) -> int:
     """The table over seeds, also as table.csv, and the verdicts; the exit code."""
-    from coterie.cli.run import DIVERGED
     from coterie.experiment.reference import compare_with_fedavg
     from coterie.experiment.study import TABLE, runs_of
     from coterie.files import write_whole
