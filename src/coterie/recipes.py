@@ -53,9 +53,14 @@ class Personalised:
     @property
     def megabytes(self) -> float:
         """Sent in all: k-FED's means up and their clusters down, once, and the runs' models."""
-        means = sum(map(len, self.clustering.device_centers_))
-        once = NUMBER * means * (int(self.clustering.n_features_in_) + 1) / 1e6
-        return once + sum(float(each.summary["megabytes"]) for each in self.runs.values())
+        trained = sum(float(each.summary["megabytes"]) for each in self.runs.values())
+        return kfed_megabytes(self.clustering) + trained
+
+
+def kfed_megabytes(clustering: KFed) -> float:
+    """Sent by k-FED: the means up, and their clusters down."""
+    means = sum(map(len, clustering.device_centers_))
+    return NUMBER * means * (int(clustering.n_features_in_) + 1) / 1e6
 
 
 def kfed_personalise(

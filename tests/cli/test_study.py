@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from coterie.cli.main import main
+from coterie.cli.study import DIVERGED
 from coterie.runs.folder import RunFolder
 
 TEXT = """
@@ -212,3 +213,11 @@ def test_a_killed_worker_costs_its_run_alone(experiment: Path) -> None:
     assert len(scores(Path("cut"))) == 3
     assert main(["resume", "cut", "--jobs", "2"]) == 0
     assert len(scores(Path("cut"))) == 4
+
+
+def test_a_run_that_diverges_gives_the_exit_code_that_it_has_alone(experiment: Path) -> None:
+    experiment.write_text(TEXT.format(rounds=3).replace("learning_rate = 0.02", "learning_rate = 1e9"))
+    alone = main(["run", str(experiment), "--seed", "0", "--out", "one"])
+    assert alone == DIVERGED
+    assert main(["run", str(experiment), "--seeds", "0-1", "--out", "both"]) == DIVERGED
+    assert main(["resume", "both"]) == DIVERGED

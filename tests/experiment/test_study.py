@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +130,22 @@ def test_the_best_held_out_score_chooses_for_each_method(tmp_path: Path) -> None
     assert chosen.held_out == 0
     assert chosen.seeds == (3, 5)
     assert [line["chosen"] for line in lines] == [True, False, False, True]
+
+
+def test_a_value_with_which_a_run_diverged_is_not_chosen(tmp_path: Path) -> None:
+    """Its summary has a score all the same, that of the last good centers."""
+    tuning = swept(tmp_path, table(), Sweep.of(["training.learning_rate=0.1,0.2"]))
+    for place, experiment in runs_of(tuning, tmp_path / TUNING).items():
+        for method in experiment.methods:
+            folder = experiment.folder_of(method, place)
+            folder.mkdir()
+            large = method.label.endswith("0.2")
+            about: dict[str, Any] = {"personal": {"loss": 1.0 if large else 2.0}}
+            about |= {"stopped": {"rounds": 3, "says": "The run diverged."}} if large else {}
+            RunFolder(folder).write_summary({**dict.fromkeys(NEEDED), **about})
+    chosen, lines = choose(tmp_path)
+    assert [method.stages[0].training.learning_rate for method in chosen.methods] == [0.1, 0.1]
+    assert [line["mean"] for line in lines] == [2.0, math.inf] * 2
 
 
 @pytest.mark.parametrize(

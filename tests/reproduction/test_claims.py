@@ -35,6 +35,12 @@ CELLS = {
         ("a / P / accuracy > 0.5", False),  # it diverged
         ("a / M / accuracy > 1e-3", True),
         ("a / M / accuracy > a / N / accuracy + 1e-3", True),
+        ("a / M / accuracy − b / M / accuracy > a / N / accuracy − b / N / accuracy", True),  # 0.2 and 0.05
+        ("a / M / accuracy − b / M / accuracy > a / N / accuracy − b / N / accuracy + 0.16", False),
+        ("a / M / accuracy − c / M / accuracy > 0", None),
+        ("* / M / accuracy < 1.2 × * / N / accuracy", True),
+        ("* / M / accuracy < 1.1 × * / N / accuracy", False),
+        ("0.5 × a / M / accuracy ~ 0.4 ± 1e-9", True),
     ],
 )
 def test_a_comparison_holds_or_not_or_is_open(text: str, held: bool | None) -> None:
@@ -57,7 +63,16 @@ def test_numbers_behind_a_claim_are_told() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["a", "a / M > 0.5", "a / M / accuracy = 0.5", "a / M / accuracy ~ 0.5", "a / M > b < c"]
+    "text",
+    [
+        "a",
+        "a / M > 0.5",
+        "a / M / accuracy = 0.5",
+        "a / M / accuracy ~ 0.5",
+        "a / M > b < c",
+        "a / M / x − b / M > 0",
+        "b × a / M / x > 0",
+    ],
 )
 def test_what_is_no_comparison_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"comparison|side"):

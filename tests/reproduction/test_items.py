@@ -12,10 +12,11 @@ import pytest
 
 from coterie import toml
 from coterie.experiment.experiment import Experiment, parse
-from coterie.reproduction.claims import Comparison
+from coterie.reproduction.claims import Comparison, check
 from coterie.reproduction.clusterings import TASKS
 from coterie.reproduction.items import Item
 from coterie.reproduction.measures import curve, measure
+from coterie.reproduction.play import folder_name
 from tests.builders import ROOT
 
 NUMBERS = {  # the tables and figures of each paper that show results
@@ -140,8 +141,10 @@ def test_every_claim_compares_what_is_measured(name: str) -> None:
         assert claim["where"]
         assert bool(claim.get("holds")) != bool(claim.get("not_testable"))
         for text in claim.get("holds", []):
-            stars = {_check(reference, found) for reference in Comparison.of(text).references()}
+            comparison = Comparison.of(text)
+            stars = {_check(reference, found) for reference in comparison.references()}
             assert len(stars) == 1, f"{text}: * on one side alone"
+            assert comparison.left != comparison.right, f"{text}: always so"
 
 
 def _check(reference: list[str], found: dict[str, Any]) -> bool:
@@ -153,3 +156,35 @@ def _check(reference: list[str], found: dict[str, Any]) -> bool:
     assert column in known, reference
     assert not known[column].endswith("_by_round"), reference
     return variant == "*"
+
+
+@pytest.mark.parametrize("name", ITEMS)
+def test_no_claim_is_contradicted_by_the_papers_own_numbers(name: str) -> None:
+    one = Item(name, item(name), published(name))
+    cells = {cell: mean for cell, (mean, _) in one.values().items()}
+    for claim in one.claims():
+        outcome, numbers = check(claim, cells, list(one.variants))
+        assert outcome != "not held", (claim.says, numbers)
+
+
+@pytest.mark.parametrize("name", [name for name in ITEMS if item(name)["kind"] == "runs"])
+def test_published_rows_begin_at_random_centers_and_others_say_how(name: str) -> None:
+    """The papers begin at random; what coterie begins with instead, by default, stands among the departures."""
+    found = item(name)
+    compared = {cell["method"] for cell in published(name).get("cell", [])}
+    for claim in published(name)["claim"]:
+        for text in claim.get("holds", []):
+            compared |= {method for _, method, _ in Comparison.of(text).references()}
+    said = " ".join(found["departures"])
+    for experiment in experiments(found):
+        for method in experiment.methods:
+            assert method.lone is not None
+            init = method.lone.init
+            assert init == "random" or method.label not in compared, (method.label, init)
+            assert init == "random" or f"`{init}`" in said, (method.label, init)
+
+
+@pytest.mark.parametrize("name", ITEMS)
+def test_every_variant_has_a_folder_of_its_own(name: str) -> None:
+    known = variants(item(name))
+    assert len({folder_name(variant) for variant in known}) == len(known)

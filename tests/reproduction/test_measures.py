@@ -89,6 +89,19 @@ def test_different_best_centers() -> None:
     assert share([[0.9, 0.9], [0.4, 0.8]]) == 0.5
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_center_that_diverged_is_the_best_of_nothing(order: int) -> None:
+    losses = [[None, None], [3.0, 5.0], [4.0, 2.0]][::order]
+    centers = {"loss": losses, "center_of_distribution": [1, 2 if order == 1 else 0]}
+    summary = {"task": "regression", "centers": centers}
+    found = [
+        measure(name)(summary, [])
+        for name in ("best_center_mse_1", "best_center_mse_2", "other_center_mse_1")
+    ]
+    assert found == [3, 2, 4]
+    assert measure("different_best_centers")(summary, []) == 1
+
+
 def test_different_best_centers_of_errors(soft: Run) -> None:
     assert of(soft, "different_best_centers") == 1
     assert of(soft, "own_center_mse_1") < of(soft, "other_center_mse_1")
@@ -114,6 +127,13 @@ def test_the_first_round_that_reaches_an_accuracy() -> None:
     assert measure("rounds_to_accuracy_40")({}, records) == 2
     assert measure("rounds_to_accuracy_50")({}, records) == 3
     assert math.isnan(measure("rounds_to_accuracy_80")({}, records))
+
+
+def test_clusterability_at_the_first_evaluation_and_at_the_last() -> None:
+    records = [{"round": 0}, {"round": 1, "clusterability": 0.4}, {"round": 2, "clusterability": 0.3}]
+    summary = {"metrics": {"clusterability": 0.3}}
+    found = [measure(name)(summary, records) for name in ("first_clusterability", "clusterability")]
+    assert found == [0.4, 0.3]
 
 
 def test_a_smooth_loss_has_no_roughness() -> None:

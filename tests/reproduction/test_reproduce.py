@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import math
+import os
 import shutil
 import signal
 import subprocess
@@ -14,8 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from coterie.cli.main import main
+from coterie.cli.main import LOST, main
 from coterie.reproduction import items as items_module
+from coterie.reproduction import play as play_module
 from coterie.reproduction.items import Item, load
 from coterie.reproduction.page import claims, markdown
 from coterie.reproduction.play import missing
@@ -121,6 +124,18 @@ def test_a_run_that_is_missing_is_played(here: Path) -> None:
     ]
 
 
+def test_a_run_that_diverged_has_no_numbers(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The last good centers, which it has in the end, are not what the item's settings lead to."""
+    changed(here, 'model = "linear"', 'model = "linear"\ntraining = { learning_rate = 1e9 }')
+    assert main(["reproduce", "fedsoft-table-1", "--quick", "--results", "kept"]) == 0
+    said = capsys.readouterr()
+    assert "The run diverged" in said.err
+    assert "not held: errors are positive" in said.out
+    found = kept(load("fedsoft-table-1", here))
+    assert all(math.isnan(line.value) for line in found.lines if line.column == "MSE")
+    assert missing(load("fedsoft-table-1", here), "quick", found) == []
+
+
 def changed(here: Path, old: str, new: str) -> Item:
     """The item, with something else in its file from now on."""
     file = here / "fedsoft" / "table-1.toml"
@@ -170,6 +185,16 @@ def test_a_page_says_that_all_is_of_former_settings(here: Path) -> None:
     text = markdown(item, [("quick", kept(item))])
     assert "made with former settings, and not shown" in text
     assert "| FedAvg |" not in text
+
+
+def test_a_page_names_the_makers_of_what_it_shows_alone(here: Path) -> None:
+    item = load("fedsoft-table-1", here)
+    line = Line("pure", "FedAvg", "MSE", 0, None, 1.0, 1, item.hashes("quick")["pure", "FedAvg"])
+    about = {"machine": "one", "versions": "1"}
+    makers = [{"commit": "before", **about}, {"commit": "today", **about}]
+    text = markdown(item, [("quick", Results(Path("none"), [line], makers=makers))])
+    assert "commit today" in text
+    assert "before" not in text
 
 
 def test_a_column_that_was_added_is_missing(here: Path) -> None:
@@ -315,6 +340,21 @@ def test_clusterings_are_shared_too(here: Path, capsys: pytest.CaptureFixture[st
         assert {(line.column, line.seed) for line in results.lines} == {(column, 0), (column, 1)}
 
 
+def test_a_clustering_whose_process_ends_is_said(
+    here: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(play_module, "_cluster", _die)
+    add(here, "kfed-table-1", CLUSTERING, CLAIM)
+    assert main(["reproduce", "kfed-table-1", "--quick"]) == LOST
+    said = capfd.readouterr()
+    assert "a process ended, perhaps for want of memory" in said.out + said.err
+    assert "Traceback" not in said.out + said.err
+
+
+def _die(settings: dict[str, object], seed: int) -> None:
+    os._exit(9)
+
+
 @pytest.mark.slow
 def test_a_run_that_fails_hides_no_other_item(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     absent = 'source = "mnist", distributions = "relabel"'
@@ -336,7 +376,7 @@ def test_ctrl_c_stops_and_the_same_command_goes_on(
     script = f"""
 import sys
 from pathlib import Path
-from coterie.cli.main import main
+from coterie.cli.main import LOST, main
 from coterie.reproduction import items
 items.folder_of_items = lambda: Path({str(here)!r})
 sys.exit(main(sys.argv[1:]))

@@ -34,7 +34,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-LOST, WRONG, INTERRUPTED = 1, 2, 130  # and that of run.DIVERGED
+LOST, WRONG, INTERRUPTED = 1, 2, 130  # and that of study.DIVERGED
 LONGEST = 1200  # characters of a message; a value in it may have any length, ...
 LONG = 300  # ... or have so many without a space
 NO_MEMORY = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from coterie.reproduction.items import Item
     from coterie.reproduction.play import Work
     from coterie.reproduction.results import Results
+
+log = logging.getLogger("coterie")
 
 
 def reproduce(
@@ -52,17 +55,12 @@ def reproduce(
 
     use(data_dir)
     check_jobs(jobs)
-    if quick and bounded:
-        raise CoterieError(
-            "--quick and --bounded are given; allowed is one of them, or none for the full size"
-        )
     if everything and items:
         raise CoterieError(f"--all is given beside {items[0]}; allowed is one of the two")
-    folder = folder_of_items()
+    folder, size = folder_of_items(), _size(quick, bounded)
     if not everything and not items:
         _list(folder, results or folder / "results")
         return 0
-    size = "quick" if quick else "bounded" if bounded else "full"
     known = names(folder) if everything else [name for word in items or [] for name in matching(word, folder)]
     asked = sorted((load(name, folder) for name in dict.fromkeys(known)), key=lambda item: item.minutes(size))
     if any(item.figure for item in asked):
@@ -78,6 +76,14 @@ def reproduce(
     if problem:
         raise problem
     return 0
+
+
+def _size(quick: bool, bounded: bool) -> str:
+    if quick and bounded:
+        raise CoterieError(
+            "--quick and --bounded are given; allowed is one of them, or none for the full size"
+        )
+    return "quick" if quick else "bounded" if bounded else "full"
 
 
 def _play(works: list[Work], out: Path, jobs: int) -> Lost | None:
@@ -99,7 +105,9 @@ def _play(works: list[Work], out: Path, jobs: int) -> Lost | None:
                 watcher.began(task.name, task.rounds, minutes[task.name] / task.rounds)
             elif what == "round":
                 watcher.round(task.name, *about)
-            elif what in ("done", "failed", "stopped"):
+            elif what == "said":
+                log.warning("%s: %s", task.name, about)
+            else:
                 watcher.end(task.name, f"failed: {about}" if what == "failed" else what)
 
         try:

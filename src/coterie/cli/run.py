@@ -13,14 +13,12 @@ from coterie import toml
 from coterie.backends.torchrun import launched
 from coterie.cli.console import open_console, say, show_table
 from coterie.cli.data import DataFolder
-from coterie.cli.study import go_on, run_study
+from coterie.cli.study import DIVERGED, go_on, run_study
 from coterie.errors import CoterieError, Interrupted, Lost
 
 if TYPE_CHECKING:
     from coterie.experiment.experiment import Experiment, Prepared
     from coterie.runs.folder import RunFolder
-
-DIVERGED = 3  # the exit code of a run that was stopped because it diverged, or because nobody was heard
 
 Wide = Annotated[
     bool, typer.Option("--wide", help="Every column of the table, however many clusters there are.")

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("coterie")
 
+DIVERGED = 3  # the exit code of a run that was stopped because it diverged, or because nobody was heard
+
 
 def run_study(
     read: tuple[Table, str, Path], sweep: Sweep | None, folder: Path, jobs: int, again: bool, wide: bool
@@ -89,8 +91,7 @@ def go_on(folder: Path, jobs: int, wide: bool, trust: bool = False) -> int:
     check(asked, folder, trust)
     mend(asked, folder)
     _play(asked, folder, folder, jobs)
-    _show(asked, folder, wide)
-    return 0
+    return _show(asked, folder, wide)
 
 
 def _play(asked: Experiment, place: Path, folder: Path, jobs: int) -> None:
@@ -132,8 +133,8 @@ def _play(asked: Experiment, place: Path, folder: Path, jobs: int) -> None:
 # what came out
 
 
-def _show(asked: Experiment, folder: Path, wide: bool) -> None:
-    """The table over seeds, also as table.csv, and the verdicts."""
+def _show(asked: Experiment, folder: Path, wide: bool) -> int:
+    """The table over seeds, also as table.csv, and the verdicts; the exit code."""
     from coterie.experiment.reference import compare_with_fedavg
     from coterie.experiment.study import TABLE, runs_of
     from coterie.files import write_whole
@@ -141,6 +142,7 @@ def _show(asked: Experiment, folder: Path, wide: bool) -> None:
     from coterie.report.compare import lines, read_runs
     from coterie.report.verdicts import over_seeds
     from coterie.runs.folder import RunFolder
+    from coterie.runs.verdict import ended_badly
 
     console = open_console()
     summaries = [
@@ -155,6 +157,7 @@ def _show(asked: Experiment, folder: Path, wide: bool) -> None:
     say(console, f"\nThe runs are in {folder}, the table in {folder / TABLE}")
     first = next(iter(runs_of(asked, folder)))
     say(console, f"`coterie show {first}` shows one seed client by client")
+    return DIVERGED if any(ended_badly(RunFolder(place).summary()) for place in places) else 0
 
 
 def _csv(lines: list[Line]) -> str:

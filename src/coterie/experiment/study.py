@@ -268,7 +268,7 @@ def choose(folder: Path) -> tuple[Experiment, list[dict[str, Any]]]:
     """After the sweep: the experiment with the best values, and every value with its score.
 
     Best is the highest mean accuracy of personal models on the held-out points over the seeds, or the least loss where
-    there are no classes.
+    there are no classes. A run that diverged has the worst score there is.
     """
     tuning = load_kept(folder / TUNING)
     toml.load_kept(folder / TUNING / BASE)
@@ -293,10 +293,14 @@ def _score(tuning: Experiment, folder: Path, label: str, values: Mapping[str, An
     found, name = [], "loss"
     for place, experiment in runs_of(tuning, folder).items():
         method = next(one for one in experiment.methods if one.label == label)
-        personal = RunFolder(experiment.folder_of(method, place)).summary()["personal"]
+        summary = RunFolder(experiment.folder_of(method, place)).summary()
+        personal = summary["personal"]
         name = "accuracy" if "accuracy" in personal else "loss"
         worst = 0.0 if name == "accuracy" else math.inf
-        found.append(worst if personal[name] is None else float(personal[name]))
+        diverged = (
+            personal[name] is None or "stopped" in summary
+        )  # then it has the centers of an earlier round
+        found.append(worst if diverged else float(personal[name]))
     mean = fmean(found)
     return {
         "label": label,

@@ -2,8 +2,11 @@
 
     VARIANT / METHOD / COLUMN > VARIANT / METHOD / COLUMN + 0.02
     * / FedSoft / accuracy ~ * / IFCA / accuracy ± 0.01
+    a / IFCA / accuracy − b / IFCA / accuracy > a / FedSoft / accuracy − b / FedSoft / accuracy
+    * / FedSPD / megabytes < 0.55 × * / FedEM / megabytes
 
-`*` is every variant that has both sides, the same on both. Either side may be a number. Cells are means over seeds.
+`*` is every variant, the same on both sides. A side is a number, a cell, a multiple of one or a difference of two.
+Cells are means over seeds.
 """
 
 from __future__ import annotations
@@ -51,8 +54,9 @@ class Comparison:
         return comparison
 
     def references(self) -> list[list[str]]:
-        """(variant, method, column) of the sides that are no numbers."""
-        return [side.split(" / ") for side in (self.left, self.right) if not _NUMBER.fullmatch(side)]
+        """(variant, method, column) of all cells."""
+        sides = [side for side in (self.left, self.right) if not _NUMBER.fullmatch(side)]
+        return [cell for side in sides for _, cell in _terms(side)]
 
     def check(self, cells: Mapping[Cell, float], variants: Sequence[str]) -> tuple[bool | None, str]:
         """Whether it holds everywhere, None while a part of it was not run; and the numbers behind that.
@@ -83,8 +87,24 @@ class Comparison:
 def _value(side: str, variant: str, cells: Mapping[Cell, float]) -> float | None:
     if _NUMBER.fullmatch(side):
         return float(side)
-    where, method, column = side.split(" / ")
-    return cells.get((variant if where == "*" else where, method, column))
+    total = 0.0
+    for factor, (where, method, column) in _terms(side):
+        value = cells.get((variant if where == "*" else where, method, column))
+        if value is None:
+            return None
+        total += factor * value
+    return total
+
+
+def _terms(side: str) -> list[tuple[float, list[str]]]:
+    """What is added up: each a factor, negative after a minus, and (variant, method, column)."""
+    found = []
+    for number, term in enumerate(side.split(" − ")):
+        factor, _, cell = term.rpartition(" × ")
+        if factor and not _NUMBER.fullmatch(factor):
+            raise ValueError(f"{side!r} is no side of a comparison: {factor!r} is no number")
+        found.append((float(factor or 1) * (-1 if number else 1), cell.split(" / ")))
+    return found
 
 
 def check(claim: Claim, cells: Mapping[Cell, float], variants: Sequence[str]) -> tuple[Outcome, str]:

@@ -35,7 +35,7 @@ from coterie.data.sources.source import Source
 from coterie.engine.training import Training
 from coterie.errors import require
 from coterie.models import build
-from coterie.recipes import NUMBER, Personalised, kfed_personalise
+from coterie.recipes import NUMBER, Personalised, kfed_megabytes, kfed_personalise
 
 Floats = npt.NDArray[np.float64]
 Whole = npt.NDArray[np.int64]
@@ -74,7 +74,7 @@ def gaussians(
     x, found = np.concatenate(devices), {}
     for name, n_init in (("k-FED one start", 1), ("k-FED", 10)):
         model = KFed(k, round(k**0.5), n_init=n_init, random_state=seed).fit(devices)
-        found[name] = {"accuracy": matched(truth, model.labels_), "megabytes": _sent(model)}
+        found[name] = {"accuracy": matched(truth, model.labels_), "megabytes": kfed_megabytes(model)}
     pooled = KMeans(k, n_init=10, random_state=seed).fit(x)
     everything = NUMBER * x.size / 1e6
     found["pooled k-means"] = {"accuracy": matched(truth, pooled.labels_), "megabytes": everything}
@@ -102,12 +102,6 @@ def matched(truth: Whole, labels: Whole) -> float:
     return float(both[linear_sum_assignment(both, maximize=True)].sum() / len(truth))
 
 
-def _sent(model: KFed) -> float:
-    """The means up, and their clusters down."""
-    means = sum(map(len, model.device_centers_))
-    return NUMBER * means * (int(model.n_features_in_) + 1) / 1e6
-
-
 # Figures 2, 3 and 5: an oracle's clusters, partitioned
 
 
@@ -130,9 +124,9 @@ def partitions(
             "cost": reached,
             "relative": (reached - 1) / (iid - 1),
             "rounds": 1.0,
-            "megabytes": _sent(structured),
+            "megabytes": kfed_megabytes(structured),
         },
-        "k-FED IID": {"cost": iid, "rounds": 1.0, "megabytes": _sent(at_random)},
+        "k-FED IID": {"cost": iid, "rounds": 1.0, "megabytes": kfed_megabytes(at_random)},
         "distributed k-means": {
             "cost": naive.costs[-1] / best,
             "after one round": naive.costs[min(1, len(naive.costs) - 1)] / best,

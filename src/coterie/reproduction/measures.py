@@ -62,22 +62,22 @@ def own_center_mse(summary: Summary, records: Records, distribution: int) -> flo
 
 def other_center_accuracy(summary: Summary, records: Records, distribution: int) -> float:
     """The accuracy there of the best of the other centers."""
-    return max(_others(_accuracies(summary), summary, distribution), default=math.nan)
+    return max(_known(_others(_accuracies(summary), summary, distribution)), default=math.nan)
 
 
 def other_center_mse(summary: Summary, records: Records, distribution: int) -> float:
     """The error there of the best of the other centers."""
-    return min(_others(_errors(summary), summary, distribution), default=math.nan)
+    return min(_known(_others(_errors(summary), summary, distribution)), default=math.nan)
 
 
 def best_center_accuracy(summary: Summary, records: Records, distribution: int) -> float:
     """The accuracy there of the best center, whichever it is."""
-    return max(_column(_accuracies(summary), distribution), default=math.nan)
+    return max(_known(_column(_accuracies(summary), distribution)), default=math.nan)
 
 
 def best_center_mse(summary: Summary, records: Records, distribution: int) -> float:
     """The error there of the best center, whichever it is."""
-    return min(_column(_errors(summary), distribution), default=math.nan)
+    return min(_known(_column(_errors(summary), distribution)), default=math.nan)
 
 
 def mean_own_center_accuracy(summary: Summary, records: Records) -> float:
@@ -122,11 +122,11 @@ def mean_center_mse(summary: Summary, records: Records) -> float:
 
 def different_best_centers(summary: Summary, records: Records) -> float:
     """Over the number of distributions, how many centers are the best for one of them: 1 where each has its own."""
-    values = [[-_plain(n) for n in row] for row in _errors(summary)] or _accuracies(summary)
-    columns = list(zip(*values, strict=True))
-    return (
-        len({max(range(len(c)), key=c.__getitem__) for c in columns}) / len(columns) if columns else math.nan
-    )
+    values = [[-number for number in row] for row in _errors(summary)] or _accuracies(summary)
+    worst = [[-math.inf if math.isnan(number) else number for number in row] for row in values]
+    columns = list(zip(*worst, strict=True))
+    best = {max(range(len(column)), key=column.__getitem__) for column in columns}
+    return len(best) / len(columns) if columns else math.nan
 
 
 # personal models, on the clients' held-out points
@@ -200,6 +200,11 @@ def clusterability(summary: Summary, records: Records) -> float:
     return _of(summary, "metrics", "clusterability")
 
 
+def first_clusterability(summary: Summary, records: Records) -> float:
+    """The same at the first evaluation."""
+    return next(iter(_all(records, "clusterability")), math.nan)
+
+
 # cost, and how fast
 
 
@@ -257,6 +262,11 @@ def _errors(summary: Summary) -> list[list[float]]:
 
 def _column(values: list[list[float]], distribution: int) -> list[float]:
     return [row[distribution - 1] for row in values if distribution <= len(row)]
+
+
+def _known(values: list[float]) -> list[float]:
+    """Without those of centers that diverged, whichever place they have."""
+    return [value for value in values if not math.isnan(value)]
 
 
 def _own(values: list[list[float]], summary: Summary, distribution: int) -> float:
@@ -334,6 +344,7 @@ MEASURES: dict[str, Measure] = {
         cosine_between,
         cosine_within,
         clusterability,
+        first_clusterability,
         megabytes,
         megabytes_multicast,
         training_loss,

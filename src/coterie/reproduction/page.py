@@ -97,9 +97,8 @@ def _made(item: Item, size: str, results: Results) -> str:
     """By which command, at which commits, on which machines; and what is missing."""
     from coterie.reproduction.play import missing
 
-    makers = list(
-        dict.fromkeys(f"commit {m['commit']}, {m['machine']}, {m['versions']}" for m in results.makers)
-    )
+    made = [results.makers[number] for number in sorted({line.made for line in results.lines})]
+    makers = list(dict.fromkeys(f"commit {m['commit']}, {m['machine']}, {m['versions']}" for m in made))
     changes = item.table["size"][size]["set"]
     changed = (
         f"; in place of the full size's: {', '.join(f'{k} = {v}' for k, v in changes.items())}"

@@ -14,13 +14,14 @@ import re
 import signal
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from coterie.errors import CoterieError
+from coterie.errors import CoterieError, Lost
 from coterie.experiment.experiment import Experiment
 from coterie.experiment.study import Task, begin
 from coterie.experiment.workers import Tell, Workers
@@ -132,10 +133,14 @@ def _take(folder: Path, wanted: For) -> bool:
 
 
 def _of_run(item: Item, folder: Path, run: Wanted, made: int) -> list[Line]:
-    """Every column of a finished run; of a curve the rounds that were measured, and the last in any case."""
+    """Every column of a finished run; of a curve the rounds that were measured, and the last in any case.
+
+    One that was stopped, since it diverged, has the centers of an earlier round: its numbers are none.
+    """
     store = RunFolder(folder)
     summary = store.summary()
     records = store.records(summary["rounds"])
+    stopped = "stopped" in summary
 
     def line(column: str, number: int | None, value: float) -> Line:
         return Line(run.variant, run.method, column, run.seed, number, value, made, run.settings)
@@ -143,7 +148,8 @@ def _of_run(item: Item, folder: Path, run: Wanted, made: int) -> list[Line]:
     found = []
     for column in item.columns:
         if not column.by_round:
-            found.append(line(column.name, None, measure(column.of)(summary, records)))
+            value = math.nan if stopped else measure(column.of)(summary, records)
+            found.append(line(column.name, None, value))
             continue
         values = curve(column.of)(summary, records)
         found += [
@@ -193,7 +199,7 @@ def prepare(left: Mapping[Run, For], out: Path) -> list[Ahead]:
         if work.item.kind == "clustering":
             found.append(Ahead(Task(store, None, store, 1, name), wanted))
             continue
-        folder = out / work.name / _plain(one.variant) / f"seed-{one.seed}"
+        folder = out / work.name / folder_name(one.variant) / f"seed-{one.seed}"
         if folder not in begun:
             begun[folder] = work.item.experiment(one.variant, work.size, one.seed)
             begin(begun[folder], folder)
@@ -201,7 +207,7 @@ def prepare(left: Mapping[Run, For], out: Path) -> list[Ahead]:
     return found
 
 
-def _plain(variant: str) -> str:
+def folder_name(variant: str) -> str:
     return re.sub(r"[^A-Za-z0-9._+-]+", "-", variant).strip("-.") or "all"
 
 
@@ -244,6 +250,10 @@ def _play_clusterings(ahead: Sequence[Ahead], jobs: int, tell: Tell) -> dict[str
                 task = playing.pop(future)
                 try:
                     found = future.result()
+                except BrokenProcessPool as broken:
+                    raise Lost(
+                        "a process ended, perhaps for want of memory: fewer --jobs take less"
+                    ) from broken
                 except CoterieError as problem:
                     failed[task.name] = str(problem)
                     tell(task, "failed", problem)
