@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from coterie import toml
@@ -132,6 +133,32 @@ def test_interrupted_at_the_command_line(
     assert main(["resume", "out"]) == 0
     assert main(["run", "e.toml", "--out", "straight"]) == 0
     assert _outcome(Path("out")) == _outcome(Path("straight"))
+
+
+@pytest.mark.parametrize("side", ["x", "y", "x_test", "y_test"])
+def test_a_run_is_not_resumed_with_other_data(
+    side: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One number of one point, held out or not."""
+    monkeypatch.chdir(tmp_path)
+    Path("data").mkdir()
+    x, y = np.arange(24.0).reshape(8, 3) / 24, np.arange(8) % 2
+    for name in "abc":
+        np.savez(f"data/{name}.npz", x=x, y=y, x_test=x, y_test=y)
+    data = {"source": "folder", "path": "data"}
+    experiment = {"rounds": 3, "data": data, "model": "linear", "algorithm": {"name": "FedAvg"}}
+    Path("e.toml").write_text(toml.write(experiment))
+    with monkeypatch.context() as patched:
+        patched.setattr(Watcher, "method", lambda *_: _stopping_at(1, KeyboardInterrupt()))
+        assert main(["run", "e.toml", "--out", "out"]) == 130
+    arrays = dict(np.load("data/b.npz"))
+    arrays[side].flat[5] += 1
+    np.savez("data/b.npz", **arrays)
+    capsys.readouterr()
+    assert main(["resume", "out"]) == 2
+    assert (
+        "the data of the clients is not what it was when the run in out was begun" in capsys.readouterr().err
+    )
 
 
 # real processes

@@ -10,9 +10,7 @@ import torch
 from torch import Tensor
 
 from coterie.errors import SettingError, require
-from coterie.validation import Checked
-
-LARGEST = 1e30  # of a number that rows are multiplied by: float32 does not reach much further
+from coterie.validation import LARGEST, Checked
 
 
 @dataclass(frozen=True)

@@ -83,7 +83,9 @@ class Divergence:
         self.first[known[new]] = loss[new]
         self.last[known] = loss
         grown = ~(loss <= GROWN * self.first[known].nan_to_num(0.0))
-        high = new & (loss > GROWN * LEAST)  # at once, which is no matter of the rate if its data is out of scale
+        high = new & (
+            loss > GROWN * LEAST
+        )  # at once, which is no matter of the rate if its data is out of scale
         if high.any():
             high &= torch.tensor(self._out_of_scale())[known]
         return self._beyond_a_guess(self.last, known[grown | high])
@@ -94,7 +96,9 @@ class Divergence:
         clients = (losses > LEAST).nonzero()[:, 0] if clients is None else clients
         if not len(clients):
             return []
-        found: list[int] = clients[~(losses[clients] <= GROWN * self._of("guess")[clients].nan_to_num(1.0))].tolist()
+        found: list[int] = clients[
+            ~(losses[clients] <= GROWN * self._of("guess")[clients].nan_to_num(1.0))
+        ].tolist()
         return found
 
     def heard(self, anybody: bool, rounds: int, how: Participation) -> None:
@@ -164,7 +168,9 @@ class Divergence:
         room = max(0, NAMED - len(self._seen))
         self._seen.update(dict.fromkeys(clients))
         strange = self._strange() if clients[:room] else []
-        others = f"look at the data of {self._listed(strange)}" if strange else "a smaller learning_rate may help"
+        others = (
+            f"look at the data of {self._listed(strange)}" if strange else "a smaller learning_rate may help"
+        )
         for client in clients[:room]:
             loss = float(self.last[client])
             what = (
