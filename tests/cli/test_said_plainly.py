@@ -137,6 +137,9 @@ def test_nor_of_those_of_data_and_clustering(
 ) -> None:
     digits = {"source": "digits", "clients": 5, "train_points": 12, "distributions": "rotate", "clusters": 2}
     (tmp_path / "e.toml").write_text(toml.write({**EXPERIMENT, "data": digits}))
+    (tmp_path / "sets").mkdir()
+    (tmp_path / "sets" / "fashion_mnist.npz").write_bytes(b"")
+    monkeypatch.setenv("COTERIE_DATA", str(tmp_path / "sets"))
     devices = tmp_path / "devices"
     devices.mkdir()
     for name in "ab":
@@ -148,7 +151,7 @@ def test_nor_of_those_of_data_and_clustering(
     for command, words in (
         (["data", "show", str(tmp_path / "e.toml")], ["distribution", "50% 50%", "classes", "8 of 10"]),
         (cluster, ["separation", "features"]),
-        (["data"], ["fashion-mnist", "licence"]),
+        (["data"], ["fashion-mnist", "licence", "fashion_mnist.npz"]),
         (["algorithms"], ["FedSPD", "settings"]),
     ):
         with console.capture() as captured:

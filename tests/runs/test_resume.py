@@ -225,21 +225,40 @@ def test_killed_at_random_times(tmp_path: Path, processes: Callable[..., subproc
     assert _outcome(folder) == _outcome(tmp_path / "straight")
 
 
+SIGNALLED = """
+import os, sys
+from coterie.__main__ import start
+from coterie.runs.recorder import Recorder
+
+number, play = int(sys.argv.pop(1)), Recorder.play
+
+def signalled(self):
+    if len(self.records) == 5:
+        os.kill(os.getpid(), number)
+    return play(self)
+
+Recorder.play = signalled
+sys.exit(start())
+"""  # the signal comes as the sixth round begins
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_waits_for_the_round_and_says_how_to_go_on(
-    number: signal.Signals, tmp_path: Path, processes: Callable[..., subprocess.Popen[str]]
+    number: signal.Signals,
+    tmp_path: Path,
+    start_process: Callable[..., subprocess.Popen[str]],
+    processes: Callable[..., subprocess.Popen[str]],
 ) -> None:
-    (tmp_path / "e.toml").write_text(toml.write(_experiment(100, 1000)))
-    process = processes("run", "e.toml", "--out", "out")
-    _wait_for_rounds(tmp_path / "out", 5, process)
-    process.send_signal(number)
+    (tmp_path / "e.toml").write_text(toml.write(_experiment(10, 1000)))
+    command = [sys.executable, "-c", SIGNALLED, str(int(number)), "run", "e.toml", "--out", "out"]
+    process = start_process(command, env={**os.environ, "OMP_NUM_THREADS": "1"})
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
     assert errors.splitlines()[-1] == "coterie: interrupted; go on with `coterie resume out`"
     saved = RunFolder(tmp_path / "out").checkpoint()
     assert saved is not None
-    assert saved[1]["stage"] * 100 + saved[1]["round"] == len(RunFolder(tmp_path / "out").records())
+    assert saved[1]["stage"] * 10 + saved[1]["round"] == len(RunFolder(tmp_path / "out").records()) == 6
     _finish(processes("resume", "out"))
     _finish(processes("run", "e.toml", "--out", "straight"))
     assert _outcome(tmp_path / "out") == _outcome(tmp_path / "straight")
