@@ -33,6 +33,12 @@ def make_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
 
 
+def refuse_link(folder: Path) -> None:
+    """What a run writes goes into its own folder, not where somebody's link leads."""
+    if folder.is_symlink():
+        raise CoterieError(f"{folder} is a link; a run writes through none: remove it")
+
+
 def is_folder_name(name: str) -> bool:
     """Can it be the name of a folder in another, on any disk? Never a path."""
     return re.fullmatch(r"[A-Za-z0-9](?:[A-Za-z0-9 ._+-]{0,78}[A-Za-z0-9_+-])?", name) is not None

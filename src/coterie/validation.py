@@ -13,6 +13,8 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from coterie.errors import SettingError
 
+LARGEST = 1e30  # of a number that rows are multiplied by: float32 does not reach much further
+
 
 class Checked:
     """A dataclass whose fields are checked when it is made."""

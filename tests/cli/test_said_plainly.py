@@ -15,6 +15,7 @@ import coterie
 from coterie import CoterieError, toml
 from coterie.cli.console import show_table
 from coterie.cli.main import main
+from coterie.cli.run import DIVERGED
 from coterie.report import tables
 from coterie.runs.alarms import Alarms
 from coterie.runs.folder import RunFolder
@@ -136,6 +137,9 @@ def test_nor_of_those_of_data_and_clustering(
 ) -> None:
     digits = {"source": "digits", "clients": 5, "train_points": 12, "distributions": "rotate", "clusters": 2}
     (tmp_path / "e.toml").write_text(toml.write({**EXPERIMENT, "data": digits}))
+    (tmp_path / "sets").mkdir()
+    (tmp_path / "sets" / "fashion_mnist.npz").write_bytes(b"")
+    monkeypatch.setenv("COTERIE_DATA", str(tmp_path / "sets"))
     devices = tmp_path / "devices"
     devices.mkdir()
     for name in "ab":
@@ -147,7 +151,7 @@ def test_nor_of_those_of_data_and_clustering(
     for command, words in (
         (["data", "show", str(tmp_path / "e.toml")], ["distribution", "50% 50%", "classes", "8 of 10"]),
         (cluster, ["separation", "features"]),
-        (["data"], ["fashion-mnist", "licence"]),
+        (["data"], ["fashion-mnist", "licence", "fashion_mnist.npz"]),
         (["algorithms"], ["FedSPD", "settings"]),
     ):
         with console.capture() as captured:
@@ -180,6 +184,57 @@ def test_every_limit_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     path.write_text(toml.write({**EXPERIMENT, "threads": 100_000}))
     assert main(["run", str(path)]) == 2
     assert "threads is 100000; allowed is a whole number from 1 to 1024" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("section", "settings", "says"),
+    [
+        (
+            "training",
+            {"learning_rate": 1e39},
+            "training.learning_rate is 1e+39; allowed is above 0 and at most 1e+30",
+        ),
+        ("training", {"weight_decay": 1e300}, "training.weight_decay is 1e+300; allowed is from 0 to 1e+30"),
+        (
+            "algorithm",
+            {"name": "pFedMe", "server_step": 1e39},
+            "algorithm.server_step is 1e+39; allowed is above 0",
+        ),
+        (
+            "algorithm",
+            {"name": "FedSPD", "n_clusters": 2, "final_rate": 1e300},
+            "final_rate is 1e+300; allowed is",
+        ),
+        (
+            "data",
+            {**EXPERIMENT["data"], "separation": 1e300},
+            "separation is 1e+300; allowed is a number of standard",
+        ),
+        (
+            "privacy",
+            {"clip": 1.0, "noise": 1e-300},
+            "privacy.noise is 1e-300; allowed is 0, or 1e-09 or more",
+        ),
+    ],
+)
+def test_numbers_that_cannot_be_computed_with(
+    section: str, settings: dict[str, Any], says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "e.toml"
+    path.write_text(toml.write({**EXPERIMENT, section: settings}))
+    assert main(["run", str(path), "--out", str(tmp_path / "r")]) == 2
+    said = capsys.readouterr().err
+    assert says in said
+    assert said.count("\n") == 1
+    assert not (tmp_path / "r").exists()
+
+
+def test_a_final_rate_may_be_as_large_as_a_rate(tmp_path: Path) -> None:
+    """Of two that are allowed the product is too."""
+    algorithm = {"name": "FedSPD", "n_clusters": 2, "final_rate": 1e30}
+    path = tmp_path / "e.toml"
+    path.write_text(toml.write({**EXPERIMENT, "training": {"learning_rate": 1e30}, "algorithm": algorithm}))
+    assert main(["run", str(path), "--out", str(tmp_path / "r")]) in (0, DIVERGED)
 
 
 def test_a_regression_has_no_classes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

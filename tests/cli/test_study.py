@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from coterie.cli.main import main
-from coterie.cli.study import DIVERGED
+from coterie.cli.run import DIVERGED
 from coterie.runs.folder import RunFolder
 
 TEXT = """
@@ -94,6 +94,45 @@ def test_again_begins_anew_and_a_bad_option_loses_nothing(
     assert main([*command, "--again", "--set", "rounds=1"]) == 0
     assert scores(Path("both")) != before
     assert "rounds = 1" in Path("both/IFCA/experiment.toml").read_text()
+
+
+def test_the_exit_code_of_runs_that_diverge(experiment: Path) -> None:
+    """Of what a sweep tries some may diverge; of the runs themselves none."""
+    diverge = ["--set", "training.learning_rate=1e6", "--set", "rounds=6"]
+    assert main(["run", str(experiment), "--seeds", "0-1", "--out", "all", *diverge]) == DIVERGED
+    assert main(["resume", "all"]) == DIVERGED
+    sweep = ["--sweep", "training.learning_rate=0.02,1e6", "--set", "rounds=6"]
+    assert main(["run", str(experiment), "--out", "swept", *sweep]) == 0
+
+
+@pytest.mark.parametrize("how", [[], ["--seeds", "0-1"]], ids=["run", "study"])
+def test_again_keeps_the_folder_that_it_has_locked(experiment: Path, how: list[str]) -> None:
+    """In another folder of that name a second process could write."""
+    assert main(["run", str(experiment), *how, "--out", "r"]) == 0
+    before = os.stat("r").st_ino
+    holding = os.open("r", os.O_RDONLY)  # so that its number is not given to another
+    try:
+        assert main(["run", str(experiment), *how, "--out", "r", "--again"]) == 0
+        assert os.stat("r").st_ino == before
+    finally:
+        os.close(holding)
+
+
+def test_a_study_is_not_begun_where_another_process_begins_one(
+    experiment: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hold = "import time; from pathlib import Path; from coterie.runs.lock import locked\n"
+    hold += "with locked(Path('r')): print('held', flush=True); time.sleep(600)"
+    other = subprocess.Popen([sys.executable, "-c", hold], stdout=subprocess.PIPE, text=True)
+    try:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "held\n"
+        assert main(["run", str(experiment), "--seeds", "0-1", "--out", "r"]) == 2
+        assert f"is being written by process {other.pid}" in capsys.readouterr().err
+        assert not list(Path("r").iterdir())
+    finally:
+        other.kill()
+        other.wait()
 
 
 @pytest.mark.parametrize(
@@ -213,11 +252,3 @@ def test_a_killed_worker_costs_its_run_alone(experiment: Path) -> None:
     assert len(scores(Path("cut"))) == 3
     assert main(["resume", "cut", "--jobs", "2"]) == 0
     assert len(scores(Path("cut"))) == 4
-
-
-def test_a_run_that_diverges_gives_the_exit_code_that_it_has_alone(experiment: Path) -> None:
-    experiment.write_text(TEXT.format(rounds=3).replace("learning_rate = 0.02", "learning_rate = 1e9"))
-    alone = main(["run", str(experiment), "--seed", "0", "--out", "one"])
-    assert alone == DIVERGED
-    assert main(["run", str(experiment), "--seeds", "0-1", "--out", "both"]) == DIVERGED
-    assert main(["resume", "both"]) == DIVERGED

@@ -86,6 +86,17 @@ def test_a_folder_whose_model_is_code_needs_trust(
     assert coterie.load("r", trust=True).summary["rounds"] == 2
 
 
+def test_what_the_code_imports_from_beside_it_needs_trust_too(capsys: pytest.CaptureFixture[str]) -> None:
+    """Somebody's folder has a module that this user knows, and another one beside it that is not as it was."""
+    Path("theirs/net_of_theirs.py").write_text("import sizes_of_theirs\n" + CODE)
+    Path("theirs/sizes_of_theirs.py").write_text("SIZE = 3\n")
+    forget_modules()
+    assert main(["run", "theirs/own.toml", "--out", "r"]) == 0
+    Path("theirs/sizes_of_theirs.py").write_text("SIZE = 4\n")
+    for command in (["onboard", "r", "new.csv"], ["resume", "r"]):
+        assert "net_of_theirs.py (with sizes_of_theirs.py beside it), that" in refused(capsys, *command)
+
+
 @pytest.mark.parametrize(
     ("name", "why"),
     [
@@ -147,6 +158,15 @@ def test_a_library_is_not_taken_from_the_current_folder(tmp_path: Path) -> None:
     assert done.stdout == f"coterie {coterie.__version__}\n"
 
 
+def test_nor_in_a_process_that_a_command_starts() -> None:
+    """`python -c`, by which Python starts processes, looks there first of all."""
+    Path("plain.toml").write_text(toml.write({**OWN, "model": "linear", "rounds": 1}))
+    Path("multiprocessing.py").write_text("raise SystemExit('it was run')")
+    command = [sys.executable, "-m", "coterie", "run", "plain.toml", "--out", "r", "--seeds", "0-1"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 def test_a_label_is_never_a_path(capsys: pytest.CaptureFixture[str]) -> None:
     """A folder's experiment.toml says that a method lies above it: --again leaves that alone."""
     plain = {**OWN, "model": "linear"}
@@ -171,8 +191,22 @@ def test_again_follows_no_links(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "several.toml", "--out", "r"]) == 0
     shutil.move("r/Local", "elsewhere")
     Path("r/Local").symlink_to(Path("elsewhere").absolute())
-    main(["run", "several.toml", "--out", "r", "--again"])
-    assert Path("elsewhere/summary.json").exists()
+    before = {path: path.read_bytes() for path in Path("elsewhere").rglob("*") if path.is_file()}
+    said = refused(capsys, "run", "several.toml", "--out", "r", "--again", "--set", "rounds=3")
+    assert "r/Local is a link; a run writes through none: remove it" in said
+    assert {path: path.read_bytes() for path in Path("elsewhere").rglob("*") if path.is_file()} == before
+    assert Path("r/FedAvg/summary.json").exists()  # nothing is cleared for a run that cannot begin
+
+
+def test_nor_does_a_study(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("plain.toml").write_text(toml.write({**OWN, "model": "linear"}))
+    Path("elsewhere").mkdir()
+    Path("r").mkdir()
+    Path("r/seed-1").symlink_to(Path("elsewhere").absolute())
+    said = refused(capsys, "run", "plain.toml", "--out", "r", "--seeds", "0-1")
+    assert "r/seed-1 is a link; a run writes through none: remove it" in said
+    assert not list(Path("elsewhere").iterdir())
+    assert not Path("r/experiment.toml").exists()
 
 
 @pytest.mark.parametrize("command", [["run", "long.toml", "--out", "r", "--again"], ["resume", "r"]])

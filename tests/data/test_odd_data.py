@@ -63,6 +63,25 @@ def test_a_link_to_nowhere_or_a_pipe_is_no_client_that_vanishes(tmp_path: Path):
         from_folder(tmp_path)
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("command", ["run", "cluster"])
+def test_floats_that_are_wider_than_ours(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    huge = np.full((6, 2), 1e300, np.longdouble) * np.longdouble(1e300)
+    if not np.isfinite(huge).all():
+        pytest.skip("long doubles are no wider here")
+    (tmp_path / "devices").mkdir()
+    np.savez(tmp_path / "devices" / "a.npz", x=huge, y=LABELS)
+    data = {"source": "folder", "path": str(tmp_path / "devices")}
+    experiment = {"rounds": 1, "data": data, "model": "linear", "algorithm": {"name": "FedAvg"}}
+    (tmp_path / "e.toml").write_text(toml.write(experiment))
+    what = [str(tmp_path / ("e.toml" if command == "run" else "devices"))]
+    assert main([command, *what, "--out", str(tmp_path / "out.csv")]) == 2
+    assert "a.npz, point 0: " in (said := capsys.readouterr().err)
+    assert said.count("\n") == 1
+
+
 @pytest.mark.parametrize("kind", ["csv", "npz"])
 def test_a_number_that_would_become_infinite_is_refused_as_it_is(
     kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import py_compile
 import sys
 from collections.abc import Iterator
+from importlib.util import cache_from_source
 from pathlib import Path
 
 import pytest
 
 from coterie import CoterieError
 from coterie.models import build
-from coterie.models.own import source_of
+from coterie.models.own import sources_of
 
 NETS = """
 from torch import nn
@@ -112,5 +114,31 @@ def test_a_broken_module_is_said_in_a_sentence(folder: Path) -> None:
 
 def test_its_source_is_found_without_running_it(folder: Path) -> None:
     (folder / "nets_of_mine.py").write_text("raise AssertionError('it was run')")
-    assert source_of("nets_of_mine:Net", folder) == folder / "nets_of_mine.py"
-    assert source_of("no_such_module:Net", folder) is None
+    assert sources_of("nets_of_mine:Net", folder) == [folder / "nets_of_mine.py"]
+    assert sources_of("no_such_module:Net", folder) == []
+
+
+def test_all_files_of_packages_beside_it_are_found(folder: Path) -> None:
+    for name, code in (
+        ("mine/__init__.py", ""),
+        ("mine/nets.py", "from plain_folder.inner import x\nimport broken_one"),
+        ("plain_folder/inner.py", "import json, mine.nets"),
+        ("broken_one.py", "this is no Python"),
+        ("of_nobody.py", ""),
+    ):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(code)
+    found = [str(path.relative_to(folder)) for path in sources_of("mine.nets:Net", folder)]
+    assert found == ["mine/nets.py", "broken_one.py", "mine/__init__.py", "plain_folder/inner.py"]
+
+
+@pytest.mark.parametrize("module", ["nets_of_mine", "layers_of_mine"])
+def test_bytecode_beside_a_module_is_not_run(folder: Path, module: str) -> None:
+    """It may be that of other code; Python itself would take it."""
+    (folder / "planted.py").write_text("raise SystemExit('bytecode was run')")
+    py_compile.compile(
+        str(folder / "planted.py"),
+        cache_from_source(str(folder / f"{module}.py")),
+        invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
+    )
+    assert build("nets_of_mine:Net", (2,), 4, folder=folder)() is not None

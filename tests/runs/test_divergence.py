@@ -86,6 +86,27 @@ def test_under_privacy_nobody_is_asked_about_data(caplog: pytest.LogCaptureFixtu
     assert "largest input" not in caplog.text
 
 
+@pytest.mark.parametrize("rounds", [1, 4])
+def test_a_client_that_spoils_the_centers_at_once_is_named_and_blamed(
+    rounds: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One step with inputs of 1e18: its first loss is as huge as all others, and the centers are lost for everybody."""
+    g = torch.Generator().manual_seed(0)
+    data: Data = {}
+    for i in range(6):
+        x = torch.randn(10, 3, generator=g)
+        data[f"c{i}"] = x * (1e18 if i == 4 else 1), (x[:, 0] > 0).long()
+    federation = coterie.data.from_arrays(data, test_fraction=0.3)
+    run = coterie.run(lambda: nn.Linear(3, 2), federation, coterie.FedAvg(), rounds=rounds)
+    named = [line for line in caplog.messages if "diverged in round" in line]
+    assert named[0].startswith("client 'c4' diverged in round 1: its loss grew to ")
+    assert named[0].endswith("its data is out of scale")
+    assert all(line.endswith("; look at the data of 'c4'") for line in named[1:])
+    says = run.summary["stopped"]["says"]
+    assert "Look at the data of 'c4', which is out of scale. The last good centers were kept." in says
+    assert run.summary["personal"]["loss"] < 1e18  # those of before
+
+
 EXPERIMENT: dict[str, Any] = {
     "rounds": 30,
     "checkpoint_every": 2,

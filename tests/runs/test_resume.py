@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from coterie import toml
@@ -134,6 +135,32 @@ def test_interrupted_at_the_command_line(
     assert _outcome(Path("out")) == _outcome(Path("straight"))
 
 
+@pytest.mark.parametrize("side", ["x", "y", "x_test", "y_test"])
+def test_a_run_is_not_resumed_with_other_data(
+    side: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One number of one point, held out or not."""
+    monkeypatch.chdir(tmp_path)
+    Path("data").mkdir()
+    x, y = np.arange(24.0).reshape(8, 3) / 24, np.arange(8) % 2
+    for name in "abc":
+        np.savez(f"data/{name}.npz", x=x, y=y, x_test=x, y_test=y)
+    data = {"source": "folder", "path": "data"}
+    experiment = {"rounds": 3, "data": data, "model": "linear", "algorithm": {"name": "FedAvg"}}
+    Path("e.toml").write_text(toml.write(experiment))
+    with monkeypatch.context() as patched:
+        patched.setattr(Watcher, "method", lambda *_: _stopping_at(1, KeyboardInterrupt()))
+        assert main(["run", "e.toml", "--out", "out"]) == 130
+    arrays = dict(np.load("data/b.npz"))
+    arrays[side].flat[5] += 1
+    np.savez("data/b.npz", **arrays)
+    capsys.readouterr()
+    assert main(["resume", "out"]) == 2
+    assert (
+        "the data of the clients is not what it was when the run in out was begun" in capsys.readouterr().err
+    )
+
+
 # real processes
 
 
@@ -198,21 +225,40 @@ def test_killed_at_random_times(tmp_path: Path, processes: Callable[..., subproc
     assert _outcome(folder) == _outcome(tmp_path / "straight")
 
 
+SIGNALLED = """
+import os, sys
+from coterie.__main__ import start
+from coterie.runs.recorder import Recorder
+
+number, play = int(sys.argv.pop(1)), Recorder.play
+
+def signalled(self):
+    if len(self.records) == 5:
+        os.kill(os.getpid(), number)
+    return play(self)
+
+Recorder.play = signalled
+sys.exit(start())
+"""  # the signal comes as the sixth round begins
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_waits_for_the_round_and_says_how_to_go_on(
-    number: signal.Signals, tmp_path: Path, processes: Callable[..., subprocess.Popen[str]]
+    number: signal.Signals,
+    tmp_path: Path,
+    start_process: Callable[..., subprocess.Popen[str]],
+    processes: Callable[..., subprocess.Popen[str]],
 ) -> None:
-    (tmp_path / "e.toml").write_text(toml.write(_experiment(100, 1000)))
-    process = processes("run", "e.toml", "--out", "out")
-    _wait_for_rounds(tmp_path / "out", 5, process)
-    process.send_signal(number)
+    (tmp_path / "e.toml").write_text(toml.write(_experiment(10, 1000)))
+    command = [sys.executable, "-c", SIGNALLED, str(int(number)), "run", "e.toml", "--out", "out"]
+    process = start_process(command, env={**os.environ, "OMP_NUM_THREADS": "1"})
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
     assert errors.splitlines()[-1] == "coterie: interrupted; go on with `coterie resume out`"
     saved = RunFolder(tmp_path / "out").checkpoint()
     assert saved is not None
-    assert saved[1]["stage"] * 100 + saved[1]["round"] == len(RunFolder(tmp_path / "out").records())
+    assert saved[1]["stage"] * 10 + saved[1]["round"] == len(RunFolder(tmp_path / "out").records()) == 6
     _finish(processes("resume", "out"))
     _finish(processes("run", "e.toml", "--out", "straight"))
     assert _outcome(tmp_path / "out") == _outcome(tmp_path / "straight")

@@ -16,6 +16,7 @@ from coterie.protocol.message import Fields, Messages
 from coterie.protocol.personal import Personal, chosen, mix_rows
 from coterie.protocol.received import Received
 from coterie.protocol.state import State
+from coterie.validation import LARGEST
 
 EPOCHS = (0, 1, 2, 5, 10, 20)  # what "auto" chooses from
 
@@ -62,7 +63,8 @@ class FedSPD(Algorithm):
         super().__post_init__()
         long = self.final_epochs == "auto" or self.final_epochs >= 0
         require(long, "final_epochs", self.final_epochs, "0 or more, or 'auto'")
-        require(self.final_rate > 0, "final_rate", self.final_rate, "above 0")
+        allowed = f"above 0 and at most {LARGEST:g}"
+        require(0 < self.final_rate <= LARGEST, "final_rate", self.final_rate, allowed)
         require(self.first_times >= 1, "first_times", self.first_times, "1 or more")
 
     # at the client
@@ -121,7 +123,7 @@ class FedSPD(Algorithm):
     def _final_training(self, training: Training, epochs: int) -> Training:
         return replace(
             training,
-            learning_rate=training.learning_rate * self.final_rate,
+            learning_rate=min(LARGEST, training.learning_rate * self.final_rate),
             schedule="constant",
             epochs=epochs,
             steps=None,

@@ -13,6 +13,7 @@ from coterie.protocol.message import Fields, Messages
 from coterie.protocol.personal import Personal
 from coterie.protocol.received import Received
 from coterie.protocol.state import State
+from coterie.validation import LARGEST
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,8 @@ class pFedMe(Algorithm):
         require(
             0 < self.local_rate * self.pull <= 1, "local_rate", self.local_rate, "above 0 and at most 1/pull"
         )
-        require(self.server_step > 0, "server_step", self.server_step, "above 0")
+        allowed = f"above 0 and at most {LARGEST:g}"
+        require(0 < self.server_step <= LARGEST, "server_step", self.server_step, allowed)
 
     # at the client
     def train(self, cohort: Cohort, offer: Messages) -> Fields:

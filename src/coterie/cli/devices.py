@@ -64,7 +64,8 @@ def _array(file: Path) -> Floats:
     x, names = arrays.get("x"), ", ".join(arrays) or "none"
     if x is None or x.ndim == 0 or x.dtype.kind not in "fiub":
         raise CoterieError(f"{file} has the arrays {names}; an array x of numbers (point, feature) is needed")
-    return np.asarray(x.reshape(len(x), int(np.prod(x.shape[1:]))), np.float64)
+    with np.errstate(over="ignore"):  # of wider floats: what does not fit is infinite, and refused as that
+        return np.asarray(x.reshape(len(x), int(np.prod(x.shape[1:]))), np.float64)
 
 
 def _table(file: Path) -> tuple[Any, list[str]]:

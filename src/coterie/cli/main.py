@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
+import os
 import re
 import sys
 import warnings
@@ -34,7 +35,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-LOST, WRONG, INTERRUPTED = 1, 2, 130  # and that of study.DIVERGED
+LOST, WRONG, INTERRUPTED = 1, 2, 130  # and that of run.DIVERGED
 LONGEST = 1200  # characters of a message; a value in it may have any length, ...
 LONG = 300  # ... or have so many without a space
 NO_MEMORY = (
@@ -49,6 +50,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):  # a terminal may know ASCII alone
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
+    if (
+        argv is None
+    ):  # Python processes that a command starts look for modules in the current folder no more than it
+        os.environ["PYTHONSAFEPATH"] = "1"
     malloc.give_back()
     log, handler = logging.getLogger("coterie"), OneLine() if is_first() else logging.NullHandler()
     log.addHandler(handler)

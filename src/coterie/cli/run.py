@@ -13,18 +13,18 @@ from coterie import toml
 from coterie.backends.torchrun import launched
 from coterie.cli.console import open_console, say, show_table
 from coterie.cli.data import DataFolder
-from coterie.cli.study import DIVERGED, go_on, run_study
+from coterie.cli.study import go_on, run_study
 from coterie.errors import CoterieError, Interrupted, Lost
 
 if TYPE_CHECKING:
     from coterie.experiment.experiment import Experiment, Prepared
     from coterie.runs.folder import RunFolder
 
+DIVERGED = 3  # the exit code of a run that was stopped because it diverged, or because nobody was heard
+
 Wide = Annotated[
     bool, typer.Option("--wide", help="Every column of the table, however many clusters there are.")
 ]
-
-
 Trust = Annotated[
     bool, typer.Option("--trust", help="Run the code of the folder's model, if you have not run it before.")
 ]
@@ -75,7 +75,9 @@ def run(
         here().agree(_refuse_together)
         tried = Sweep.of(sweep, _sweep_seeds(sweep_seeds)) if sweep else None
         name = asked.name if asked.seeds else f"{asked.name}-{asked.seed}"
-        return run_study(file, tried, out or Path("runs") / name, 1 if jobs is None else jobs, again, wide)
+        place = out or Path("runs") / name
+        well = run_study(file, tried, place, 1 if jobs is None else jobs, again, wide)
+        return 0 if well else DIVERGED
     folder = out or Path("runs") / f"{asked.name}-{asked.seed}"
     prepared, text = here().agree(lambda: (asked.prepare(), asked.resolved()))
     here().once(lambda: remember(asked))
@@ -104,7 +106,7 @@ def resume(
     if is_study(folder) or jobs is not None:
         here().agree(_refuse_together)
         refuse_from_python(folder, "go on there with coterie.run(..., out=..., resume=True)")
-        return go_on(folder, 1 if jobs is None else jobs, wide, trust)
+        return 0 if go_on(folder, 1 if jobs is None else jobs, wide, trust) else DIVERGED
     if not (folder / "experiment.toml").is_file():
         raise CoterieError(
             f"{folder} holds no experiment.toml; allowed is the folder of a run that was begun"
@@ -161,12 +163,15 @@ def _make_room(experiment: Experiment, folder: Path, again: bool) -> None:
     """Refuse a folder that holds a run, or forget that run, whose methods need not be those of the run to come."""
     from coterie.experiment.study import clear as clear_study
     from coterie.experiment.study import is_study
+    from coterie.files import refuse_link
     from coterie.model_selection.choice import anything_tried, forget
     from coterie.report.compare import labels_of
     from coterie.runs.folder import RunFolder
     from coterie.runs.lock import locked
 
     folders = [folder, *(experiment.folder_of(method, folder) for method in experiment.methods)]
+    for inner in folders[1:] if experiment.several else ():
+        refuse_link(inner)
     taken = [RunFolder(one) for one in folders if RunFolder(one).taken or anything_tried(one)]
     study = is_study(folder)
     if (taken or study) and not again:
@@ -184,7 +189,7 @@ def _make_room(experiment: Experiment, folder: Path, again: bool) -> None:
             held.enter_context(locked(store.folder))
         for store in stores:
             forget(store.folder)
-            store.clear()
+            store.clear(keep_folder=store.folder == folder)
 
 
 # playing

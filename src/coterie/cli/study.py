@@ -20,36 +20,47 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("coterie")
 
-DIVERGED = 3  # the exit code of a run that was stopped because it diverged, or because nobody was heard
-
 
 def run_study(
     read: tuple[Table, str, Path], sweep: Sweep | None, folder: Path, jobs: int, again: bool, wide: bool
-) -> int:
-    """Begin a study in its folder, and play it; nothing is written or cleared before all of it is known to be right."""
+) -> bool:
+    """Begin a study in its folder, and play it; nothing is written or cleared before all of it is known to be right.
+
+    Did every run end well?
+    """
     from coterie.experiment.experiment import parse
-    from coterie.experiment.study import begin, begin_sweep, clear, is_study, tuning_of
+    from coterie.experiment.study import begin, begin_sweep, clear, tuning_of
     from coterie.experiment.trust import remember
-    from coterie.runs.folder import RunFolder
+    from coterie.runs.lock import locked
 
     check_jobs(jobs)
     asked = parse(*read)
     tuning = None if sweep is None else tuning_of(read, sweep)
+    _refuse_taken(folder, again)
+    _check(asked)
+    remember(asked)
+    with locked(folder):
+        if _refuse_taken(folder, again):  # perhaps since, by another process
+            clear(folder)
+        if tuning is None:
+            begin(asked, folder)
+        else:
+            begin_sweep(tuning, folder)
+    return go_on(folder, jobs, wide)
+
+
+def _refuse_taken(folder: Path, again: bool) -> bool:
+    """Unless it is to be started over; is there anything to clear?"""
+    from coterie.experiment.study import is_study
+    from coterie.runs.folder import RunFolder
+
     taken = RunFolder(folder).taken or is_study(folder)
     if taken and not again:
         raise CoterieError(
             f"--out is '{folder}', which already holds a run; allowed is another folder, --again to start over, "
             f"or `coterie resume {folder}`"
         )
-    _check(asked)
-    remember(asked)
-    if taken:
-        clear(folder)
-    if tuning is None:
-        begin(asked, folder)
-    else:
-        begin_sweep(tuning, folder)
-    return go_on(folder, jobs, wide)
+    return taken
 
 
 def check_jobs(jobs: int) -> None:
@@ -66,8 +77,11 @@ def _check(asked: Experiment) -> None:
     first.factory(federation)()
 
 
-def go_on(folder: Path, jobs: int, wide: bool, trust: bool = False) -> int:
-    """Play what is not finished of the study in this folder: its sweep first, then its runs; then the table."""
+def go_on(folder: Path, jobs: int, wide: bool, trust: bool = False) -> bool:
+    """Play what is not finished of the study in this folder: its sweep first, then its runs; then the table.
+
+    Did every run end well? Of what a sweep tries, some may not.
+    """
     from coterie.experiment.experiment import load_kept
     from coterie.experiment.study import CHOICE, SWEEP, TUNING, begin, choose, mend
     from coterie.experiment.trust import check
@@ -133,8 +147,8 @@ def _play(asked: Experiment, place: Path, folder: Path, jobs: int) -> None:
 # what came out
 
 
-def _show(asked: Experiment, folder: Path, wide: bool) -> int:
-    """The table over seeds, also as table.csv, and the verdicts; the exit code."""
+def _show(asked: Experiment, folder: Path, wide: bool) -> bool:
+    """The table over seeds, also as table.csv, and the verdicts; did every run end well?"""
     from coterie.experiment.reference import compare_with_fedavg
     from coterie.experiment.study import TABLE, runs_of
     from coterie.files import write_whole
@@ -157,7 +171,7 @@ def _show(asked: Experiment, folder: Path, wide: bool) -> int:
     say(console, f"\nThe runs are in {folder}, the table in {folder / TABLE}")
     first = next(iter(runs_of(asked, folder)))
     say(console, f"`coterie show {first}` shows one seed client by client")
-    return DIVERGED if any(ended_badly(RunFolder(place).summary()) for place in places) else 0
+    return not any(ended_badly(one) for run in summaries for one in run.values())
 
 
 def _csv(lines: list[Line]) -> str:

@@ -185,17 +185,18 @@ class Federation:
         return f"<{len(self)} clients for {self.task}: {len(self.train.at)} training points, {held} held out>"
 
     def fingerprint(self) -> str:
-        """Differs for other data than this, whatever the order of its clients."""
-        each = []
-        x, at, y = (t.contiguous().cpu().numpy() for t in (self.train.x, self.train.at, self.train.y))
-        offset = self.train.offset.tolist()
-        for name, begin, end in zip(self.ids, offset[:-1], offset[1:], strict=True):
-            digest = hashlib.blake2b(name.encode(), digest_size=8)
-            for part in (x[at[begin:end]], y[begin:end]):
-                digest.update(part.tobytes())
-            if self.normalise or self.augment:
+        """Differs for other data than this, held-out points too, whatever the order of its clients."""
+        digests = [hashlib.blake2b(name.encode(), digest_size=8) for name in self.ids]
+        for points in (self.train,) if self.test is None else (self.train, self.test):
+            x, at, y = (t.contiguous().cpu().numpy() for t in (points.x, points.at, points.y))
+            offset = points.offset.tolist()
+            for digest, begin, end in zip(digests, offset[:-1], offset[1:], strict=True):
+                for part in (x[at[begin:end]], y[begin:end]):
+                    digest.update(part.tobytes())
+        if self.normalise or self.augment:
+            for digest in digests:
                 digest.update(repr((self.normalise, self.augment)).encode())
-            each.append(digest.hexdigest())
+        each = [digest.hexdigest() for digest in digests]
         return hashlib.blake2b("".join(sorted(each)).encode(), digest_size=8).hexdigest()
 
     def permuted(self, order: Sequence[int]) -> Federation:

@@ -14,6 +14,7 @@ from coterie.data.partitions.mixtures import components, counts, mixtures
 from coterie.errors import require
 from coterie.memory import require_memory
 from coterie.prng import numpy_generator
+from coterie.validation import LARGEST
 
 Numbers = npt.NDArray[np.float64]
 Sample = Callable[[npt.NDArray[np.int64], np.random.Generator], tuple[Tensor, Tensor]]  # components to x, y
@@ -109,7 +110,7 @@ def coefficients(
     if separation is None:
         return theta
     require(clusters >= 2, "clusters", clusters, "a whole number from 2 when a separation is given")
-    require(separation >= 0, "separation", separation, "a squared distance from 0")
+    require(0 <= separation <= LARGEST, "separation", separation, f"a squared distance from 0 to {LARGEST:g}")
     return _spread(theta, separation)
 
 
@@ -117,7 +118,8 @@ def class_means(clusters: int, classes: int, dimension: int, separation: float, 
     """(cluster, class, dimension): the means that `gaussians` draws for this seed."""
     require(clusters >= 1, "clusters", clusters, "a whole number from 1")
     require(dimension >= 1, "dimension", dimension, "a whole number from 1")
-    require(separation >= 0, "separation", separation, "a number of standard deviations from 0")
+    allowed = f"a number of standard deviations from 0 to {LARGEST:g}"
+    require(0 <= separation <= LARGEST, "separation", separation, allowed)
     means = numpy_generator(seed, "class means").standard_normal((clusters * classes, dimension))
     return _spread(means, separation**2).reshape(clusters, classes, dimension)
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from coterie.errors import SettingError, require
-from coterie.validation import Checked
+from coterie.validation import LARGEST, Checked
 
 
 @dataclass(frozen=True)
@@ -39,13 +39,14 @@ class Training(Checked):
     def __post_init__(self) -> None:
         super().__post_init__()
         require(
-            self.learning_rate > 0 and math.isfinite(self.learning_rate),
+            0 < self.learning_rate <= LARGEST,
             "learning_rate",
             self.learning_rate,
-            "a number above 0",
+            f"above 0 and at most {LARGEST:g}",
         )
         require(0 <= self.momentum < 1, "momentum", self.momentum, "0 or more and below 1")
-        require(self.weight_decay >= 0, "weight_decay", self.weight_decay, "0 or more")
+        decays = 0 <= self.weight_decay <= LARGEST
+        require(decays, "weight_decay", self.weight_decay, f"from 0 to {LARGEST:g}")
         require(
             self.batch_size is None or self.batch_size >= 1,
             "batch_size",

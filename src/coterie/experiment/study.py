@@ -22,7 +22,7 @@ from coterie import toml
 from coterie.errors import CoterieError
 from coterie.experiment.experiment import Experiment, load, load_kept, parse
 from coterie.experiment.methods import Method
-from coterie.files import make_folder, read_kept, with_checksum, write_json, write_whole
+from coterie.files import make_folder, read_kept, refuse_link, with_checksum, write_json, write_whole
 from coterie.model_selection.choice import forget
 from coterie.protocol.stages import Progress
 from coterie.runs.folder import RunFolder
@@ -95,7 +95,10 @@ def runs_of(asked: Experiment, folder: Path) -> dict[Path, Experiment]:
 
 def begin(asked: Experiment, folder: Path) -> None:
     """Write what is to be run, once for the study and once for each run, so that either can go on by itself."""
-    for place, experiment in {**runs_of(asked, folder), folder: asked}.items():
+    runs = runs_of(asked, folder)
+    for place in runs if asked.seeds else ():
+        refuse_link(place)
+    for place, experiment in {**runs, folder: asked}.items():
         make_folder(place if experiment.several or experiment.seeds else place / "clients")
         write_whole(place / "experiment.toml", toml.sealed(experiment.resolved()).encode())
 
@@ -140,10 +143,10 @@ def clear(folder: Path) -> None:
             held.enter_context(locked(place))
         for place in places:
             forget(place)
-            RunFolder(place).clear()
+            RunFolder(place).clear(keep_folder=place == folder)
     for name in (f"{TUNING}/{SWEEP}", f"{TUNING}/{BASE}", CHOICE, TABLE):
         (folder / name).unlink(missing_ok=True)
-    for place in (*folder.glob("seed-*"), folder / TUNING, folder):
+    for place in (*folder.glob("seed-*"), folder / TUNING):
         with suppress(OSError):  # not empty, or not there
             place.rmdir()
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from coterie.errors import CoterieError, SettingError
 from coterie.experiment.experiment import Experiment
-from coterie.models.own import source_of
+from coterie.models.own import sources_of
 
 
 @dataclass(frozen=True)
@@ -21,8 +21,8 @@ class Code:
     """What builds an experiment's model, where that is no model of ours."""
 
     name: str  # module:attribute
-    file: Path | None
-    fingerprint: str  # of the name, its settings and the file
+    files: list[Path]  # the first has it; the others lie beside it and are imported
+    fingerprint: str  # of the name, its settings and the files
 
 
 def code_of(experiment: Experiment) -> Code | None:
@@ -30,14 +30,16 @@ def code_of(experiment: Experiment) -> Code | None:
     name = experiment.model["name"]
     if ":" not in name:
         return None
+    folder = Path(experiment.model["folder"])
     try:
-        file = source_of(name, Path(experiment.model["folder"]))
-        content = b"" if file is None else file.read_bytes()
+        files = sources_of(name, folder)
+        contents = [hashlib.blake2b(file.read_bytes()).hexdigest() for file in files]
     except (OSError, SettingError):  # it cannot be run either, and that is said when it is tried
-        file, content = None, b""
+        files, contents = [], []
     settings = {key: value for key, value in experiment.model.items() if key != "folder"}
-    text = json.dumps(settings, sort_keys=True, default=str).encode()
-    return Code(name, file, hashlib.blake2b(text + b"\0" + content, digest_size=16).hexdigest())
+    names = [os.path.relpath(file, folder) for file in files[1:]]
+    text = json.dumps([settings, names, contents], sort_keys=True, default=str)
+    return Code(name, files, hashlib.blake2b(text.encode(), digest_size=16).hexdigest())
 
 
 def remember(experiment: Experiment) -> None:
@@ -62,21 +64,23 @@ def check(experiment: Experiment, folder: Path, trust: bool, allow: str = "--tru
         remember(experiment)
         return
     _refuse_always(experiment, folder)
-    if code.file is None:
+    if not code.files:
         raise CoterieError(
             f"the model of the run in {folder} is code, {code.name}, which is nowhere to be found; put its file in "
             f"{experiment.model['folder']}"
         )
+    others = ", ".join(file.name for file in code.files[1:])
+    also = f" (with {others} beside it)" if others else ""
     raise CoterieError(
-        f"the model of the run in {folder} is code, {code.name} from {code.file}, that you have not run before as it "
-        f"is now; read it, then allow it with {allow}"
+        f"the model of the run in {folder} is code, {code.name} from {code.files[0]}{also}, that you have not run "
+        f"before as it is now; read it, then allow it with {allow}"
     )
 
 
 def _refuse_always(experiment: Experiment, folder: Path) -> None:
     """Code that no trust allows."""
     try:
-        source_of(experiment.model["name"], Path(experiment.model["folder"]))
+        sources_of(experiment.model["name"], Path(experiment.model["folder"]))
     except SettingError as problem:
         raise CoterieError(f"the model of the run in {folder}: model.{problem}") from problem
 

@@ -20,6 +20,7 @@ from typing import Any, TypeVar, get_type_hints
 from torch import nn
 
 from coterie.errors import SettingError
+from coterie.models import beside
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -62,19 +63,19 @@ def _check_name(name: str) -> None:
         raise SettingError("name", f"is {name!r}; your own model is written 'module:Net', such as 'nets:Net'")
 
 
-def source_of(name: str, folder: Path | None) -> Path | None:
-    """The file of the code behind a name, found without running any of it; None where there is none."""
+def sources_of(name: str, folder: Path | None) -> list[Path]:
+    """The file of the code behind a name, then those beside it that it imports; found without running any of them."""
     _check_name(name)
     module, _, _ = name.partition(":")
     top, *inner = module.split(".")
-    spec, _ = _located(top, folder)
-    if spec is None:
-        return None
+    spec, here = _located(top, folder)
     for part in inner:
-        spec = PathFinder.find_spec(part, spec.submodule_search_locations or [])
-        if spec is None:
-            return None
-    return Path(spec.origin) if spec.origin else None
+        spec = spec and PathFinder.find_spec(part, spec.submodule_search_locations or [])
+    if spec is None or spec.origin is None:
+        return []
+    first = Path(spec.origin)
+    others = beside.files_of(top, folder) if here and folder is not None else []
+    return [first, *(file for file in others if file != first)]
 
 
 def _located(top: str, folder: Path | None) -> tuple[ModuleSpec | None, bool]:
@@ -85,7 +86,7 @@ def _located(top: str, folder: Path | None) -> tuple[ModuleSpec | None, bool]:
             f"names the module {top!r} of Python itself, which has no models; allowed is a module beside the "
             "experiment or in an installed package",
         )
-    here = None if folder is None else PathFinder.find_spec(top, [str(folder)])
+    here = None if folder is None else beside.find(top, folder)
     if here is not None and here.origin is not None:
         return here, True
     return PathFinder.find_spec(top, [path for path in sys.path if path]), False
@@ -93,14 +94,11 @@ def _located(top: str, folder: Path | None) -> tuple[ModuleSpec | None, bool]:
 
 def _imported(module: str, folder: Path | None) -> ModuleType:
     top = module.split(".")[0]
-    spec, beside = _located(top, folder)
-    if not beside or spec is None:
+    spec, here = _located(top, folder)
+    if not here or spec is None:
         return importlib.import_module(module)
     assert folder is not None
-    if str(folder) not in sys.path:
-        sys.path.append(
-            str(folder)
-        )  # for what it imports itself; last, so that it stands in for no other module
+    beside.open_to_imports(folder)
     _bring(top, spec, folder)
     return importlib.import_module(module)
 

@@ -26,6 +26,7 @@ log = logging.getLogger("coterie")
 Leaves = Literal["withheld", "sent"]
 LEAST = 1e-4  # of an importance that was noised: no cluster has none
 BLOCK = 2**22  # numbers of noise drawn at once
+LEAST = 1e-9  # noise: below this it hides nothing, and its ε is beyond what can be computed
 _OWN = {  # of each mechanism: what it needs, and what it cannot have
     "client": ("noise", ("epsilon",)),
     "paper": ("epsilon", ("noise", "importance_noise", "target_epsilon")),
@@ -63,6 +64,9 @@ class Privacy(Checked):
         value = getattr(self, needed)
         known = value is not None and 0 <= value < math.inf and (value > 0 or needed == "noise")
         require(known, needed, value, f"a number above 0, with mechanism = {self.mechanism!r}")
+        for name in ("noise", "importance_noise"):
+            value = getattr(self, name)
+            require(not value or value >= LEAST, name, value, f"0, or {LEAST:g} or more")
         for name in others:
             require(getattr(self, name) is None, name, getattr(self, name), f"none with {self.mechanism!r}")
         for name in ("importance_noise", "target_epsilon"):

@@ -82,17 +82,24 @@ class Divergence:
         new = self.first[known].isnan() & loss.isfinite()
         self.first[known[new]] = loss[new]
         self.last[known] = loss
-        grown = known[~(loss <= GROWN * self.first[known].nan_to_num(0.0))]
-        return self._beyond_a_guess(grown)
+        grown = ~(loss <= GROWN * self.first[known].nan_to_num(0.0))
+        high = new & (
+            loss > GROWN * LEAST
+        )  # at once, which is no matter of the rate if its data is out of scale
+        if high.any():
+            high &= torch.tensor(self._out_of_scale())[known]
+        return self._beyond_a_guess(self.last, known[grown | high])
 
-    def _beyond_a_guess(self, clients: Tensor) -> list[int]:
-        """Of these, who do so much worse than a blind guess that it is no matter of a small first loss."""
-        loss = self.last[clients]
-        return (
-            clients[~(loss <= GROWN * self._of("guess")[clients].nan_to_num(1.0))].tolist()
-            if len(clients)
-            else []
-        )
+    def _beyond_a_guess(self, losses: Tensor, clients: Tensor | None = None) -> list[int]:
+        """Of these clients, or of all, who do so much worse than a blind guess that it is no matter of a small first
+        loss."""
+        clients = (losses > LEAST).nonzero()[:, 0] if clients is None else clients
+        if not len(clients):
+            return []
+        found: list[int] = clients[
+            ~(losses[clients] <= GROWN * self._of("guess")[clients].nan_to_num(1.0))
+        ].tolist()
+        return found
 
     def heard(self, anybody: bool, rounds: int, how: Participation) -> None:
         """Was anybody heard in this round?"""
@@ -113,8 +120,15 @@ class Divergence:
             says = f"{nobody}, so nothing was learned. Lower absent or stragglers."
             self.stop = Stop(rounds, says, diverged=False)
             return
-        known = int((~self.last.isnan()).sum())
-        bad = self._beyond_a_guess((self.last > LEAST).nonzero()[:, 0])
+        self._stop_if_most(rounds, self.last)
+
+    def scored(self, rounds: int, losses: Tensor) -> None:
+        """(client,) of the models at the end on held-out points: nobody trains from the last centers, good or not."""
+        if self.stop is None:
+            self._stop_if_most(rounds, losses.double().cpu())
+
+    def _stop_if_most(self, rounds: int, losses: Tensor) -> None:
+        known, bad = int((~losses.isnan()).sum()), self._beyond_a_guess(losses)
         if 2 * len(bad) > known:
             self.stop = self._stopped(rounds, len(bad), known)
 
@@ -139,17 +153,24 @@ class Divergence:
         return Stop(rounds, f"The run diverged: {what}. {self._advice()}", diverged=True)
 
     def _advice(self) -> str:
-        out_of_scale = self._out_of_scale()
-        strange = [i for i in sorted(self._seen) if out_of_scale[i]]
+        strange = self._strange()
         if strange:
             return f"Look at the data of {self._listed(strange)}, which is out of scale."
         return "Try a smaller learning_rate."
+
+    def _strange(self) -> list[int]:
+        """Who do badly, or did at first, and have data that is out of scale; a run that was resumed knows it too."""
+        bad, out_of_scale = self._beyond_a_guess(torch.fmax(self.first, self.last)), self._out_of_scale()
+        return [i for i in bad if out_of_scale[i]]
 
     def _name(self, clients: list[int], rounds: int) -> None:
         """Each once, and not too many; the others are counted."""
         room = max(0, NAMED - len(self._seen))
         self._seen.update(dict.fromkeys(clients))
-        out_of_scale = self._out_of_scale() if clients[:room] else []
+        strange = self._strange() if clients[:room] else []
+        others = (
+            f"look at the data of {self._listed(strange)}" if strange else "a smaller learning_rate may help"
+        )
         for client in clients[:room]:
             loss = float(self.last[client])
             what = (
@@ -157,7 +178,7 @@ class Divergence:
                 if torch.isfinite(self.last[client])
                 else "its model is not finite"
             )
-            blame = "its data is out of scale" if out_of_scale[client] else "a smaller learning_rate may help"
+            blame = "its data is out of scale" if client in strange else others
             about = f"{what}{self._data(client)}; {blame}"
             log.warning("client %r diverged in round %d: %s", self.ids[client], rounds, about)
         if len(clients) > room:

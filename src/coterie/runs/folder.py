@@ -32,6 +32,7 @@ from coterie.files import (
     open_own,
     part_of,
     read_kept,
+    refuse_link,
     saying,
     with_checksum,
     without_checksum,
@@ -85,8 +86,7 @@ class RunFolder:
 
     def open(self, experiment: str, resume: bool) -> None:
         """For a run that begins here, or for one to go on with."""
-        if (self.folder / "clients").is_symlink():
-            raise CoterieError(f"{self.folder / 'clients'} is a link; a run writes through none: remove it")
+        refuse_link(self.folder / "clients")
         if resume and not self.experiment.exists():
             raise CoterieError(f"{self.folder} holds no run that could be resumed; start one there")
         if not resume:
@@ -106,14 +106,17 @@ class RunFolder:
         """Of the settings."""
         return toml.unsealed(self.experiment.read_text(encoding="utf-8", errors="replace"))
 
-    def clear(self) -> None:
-        """Forget an earlier run in this folder, and nothing else that lies there."""
+    def clear(self, keep_folder: bool = False) -> None:
+        """Forget an earlier run in this folder, and nothing else that lies there.
+
+        A folder that the next run goes to is kept: the lock on it would be lost with it.
+        """
         if not self.folder.is_dir():
             return
         with saying(f"clear {self.folder}"):
             for old in (*self._of_clients(), *self._half(), *(self.folder / n for n in self._files())):
                 old.unlink(missing_ok=True)
-        for folder in (self.folder / "clients", self.folder):
+        for folder in (self.folder / "clients", *(() if keep_folder else (self.folder,))):
             with suppress(OSError):  # not empty, or not there
                 folder.rmdir()
 

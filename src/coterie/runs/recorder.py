@@ -271,9 +271,20 @@ class Recorder:
             importance = state.centers.new_full((len(self.coordinator), state.centers.shape[1]), math.nan)
             return Result.unknown(storage.mean(state.centers), importance)
 
+    def _ended(self) -> tuple[Result, Stop | None]:
+        """What the run ends with, and why, if not well."""
+        rounds = self.coordinator.progress.played
+        self.divergence.at_the_end(rounds)
+        stop = self._stop()
+        result = self._finished() if self._last is None else self._last
+        if stop is None and rounds and result.scores is not None:
+            self.divergence.scored(rounds, result.scores.loss)
+            stop = self._stop()
+            result = result if stop is None else self._finished()
+        return result, stop
+
     def _stop(self) -> Stop | None:
         """Has the run diverged, or was nobody heard? It has the last good centers then."""
-        self.divergence.at_the_end(self.coordinator.progress.played)
         stop = self.divergence.stop
         good, now = self._good, self.coordinator.state.centers
         if stop is not None and stop.diverged and good is not None and good.shape == now.shape:
@@ -285,8 +296,7 @@ class Recorder:
     def finish(self) -> Run:
         """The final phase, the table's numbers, the results."""
         coordinator, store = self.coordinator, self.store
-        stop = self._stop()
-        result = self._finished() if self._last is None else self._last
+        result, stop = self._ended()
         coordinator.count_final_offer()
         answered = ask_fit(coordinator, self.monitor.ask, result.centers)
         if answered is not None:

@@ -87,7 +87,10 @@ def _signed(kind: np.dtype[Any]) -> np.dtype[Any]:
 
 def floats(array: Array) -> Array:
     """A copy in float32, or in float64 where the data is."""
-    return array.astype(np.float64 if array.dtype.kind == "f" and array.dtype.itemsize >= 8 else np.float32)
+    with np.errstate(over="ignore"):  # of wider floats: what does not fit is infinite, and refused as that
+        return array.astype(
+            np.float64 if array.dtype.kind == "f" and array.dtype.itemsize >= 8 else np.float32
+        )
 
 
 def _array(given: object, where: str) -> Array:
