@@ -119,12 +119,17 @@ def test_centers_that_lean_to_classes() -> None:
     lean[:, :5], lean[:, 5:] = torch.tensor([0.025, -0.025]), torch.tensor([-0.025, 0.025])
     verdict = judge(replace(evidence, lean=lean))
     assert verdict.numbers["by_class"] == pytest.approx(0.5)
-    assert verdict.good is False
-    assert "divided" in verdict.findings
+    assert verdict.findings == ("divided",)
+    assert verdict.good is None
     assert str(verdict).startswith(
-        "not good: Clients tell the centers apart, but these divide points by class"
+        "doubtful: Clients tell the centers apart, but these divide points by class"
     )
     assert "FedAvg" not in verdict.sentences[-1]  # one model has eight times the loss
+    badly_served = judge(
+        replace(evidence, lean=lean, personal=5 * evidence.personal, tuned=evidence.personal)
+    )
+    assert {"divided", "coarse"} <= set(badly_served.findings)
+    assert badly_served.good is False
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from coterie.runs.verdict_words import sentences
+from coterie.runs.verdict_words import by_class_alone, sentences
 
 MARGIN = 0.1  # clients tell two centers apart if they lose more than this part of log 2 when they cannot: as separation
 DIFFER = (
@@ -252,8 +252,10 @@ def _findings(e: Evidence, n: dict[str, Any]) -> tuple[str, ...]:
 
 def concluded(findings: tuple[str, ...], numbers: dict[str, Any]) -> Verdict:
     """What findings add up to."""
-    good = None if set(findings) & set(DOUBTS) else True
-    good = False if set(findings) & set(FAILURES) else good
+    failed, doubted = set(findings) & set(FAILURES), set(findings) & set(DOUBTS)
+    if by_class_alone(findings, numbers) and not doubted:  # what is divided costs no client anything
+        failed, doubted = failed - {"divided"}, {"divided"}
+    good = False if failed else None if doubted else True
     one_is_better = (numbers["gain"] or 0) < -GAIN  # None: not finite
     return Verdict(good, findings, sentences(findings, numbers, one_is_better), numbers)
 

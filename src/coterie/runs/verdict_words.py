@@ -14,7 +14,7 @@ def sentences(findings: tuple[str, ...], n: dict[str, Any], one_is_better: bool)
     first = _outcome(findings, n, one_is_better)
     made = next((names for names in _NEXT if set(names.split()) <= set(findings)), None)
     steps = {**_NEXT, **_WITHOUT_FEDAVG} if _fedavg_is_worse(findings, n) else _NEXT
-    if made == "divided" and _by_class_alone(findings, n):
+    if made == "divided" and by_class_alone(findings, n):
         steps = {**steps, made: _HARD}
     return (first, *remarks[:2], *([f"Try {steps[made]}."] if made else []))
 
@@ -44,7 +44,7 @@ def _outcome(findings: tuple[str, ...], n: dict[str, Any], one_is_better: bool) 
         return f"The {clusters} centers did not separate: what clients gain is not by clusters ({losses})."
     if "unseparated" in findings:
         return f"{one}: your clients seem to be of one distribution ({losses})."
-    if _by_class_alone(findings, n):
+    if by_class_alone(findings, n):
         return f"Clients tell the centers apart, but these divide points by class as well ({losses})."
     if "divided" in findings:
         return f"Some centers divide {points}, not clients ({losses})."
@@ -60,7 +60,7 @@ def _outcome(findings: tuple[str, ...], n: dict[str, Any], one_is_better: bool) 
     return f"{number} are separated, and by having their own, clients' loss is {gain} lower ({losses})."
 
 
-def _by_class_alone(findings: tuple[str, ...], n: dict[str, Any]) -> bool:
+def by_class_alone(findings: tuple[str, ...], n: dict[str, Any]) -> bool:
     """Do clients tell all centers apart and gain by them, though some classes lean to one?"""
     return "divided" in findings and not n["divided"] and not set(findings) & _ONE_IS_ENOUGH
 
