@@ -14,7 +14,7 @@ import pytest
 from coterie import toml
 from coterie.algorithms import ALGORITHMS
 from coterie.cli.main import main
-from coterie.cli.study import DIVERGED
+from coterie.cli.run import DIVERGED
 from coterie.data.partitions.settings import Partition
 from coterie.engine.training import Training
 from coterie.errors import CoterieError

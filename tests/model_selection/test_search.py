@@ -135,7 +135,7 @@ def test_a_loss_that_is_not_finite_is_sent_as_infinite(wild: float) -> None:
     """Were it only very large, one such client would be taken for chance."""
     data = _lines(2)
     simulation = _played(data, Stage(WeCFL(2), 1, TRAINING))
-    simulation.state.centers[0, simulation.state.member[0]] = wild
+    simulation.state.centers[0] = wild  # all of them, for of several the others would be sent
     assert _scored(simulation, hold_out(data, 0.25, 0)).losses[0] == math.inf
 
 

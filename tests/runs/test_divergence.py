@@ -12,7 +12,7 @@ from torch import nn
 import coterie
 from coterie import toml
 from coterie.cli.main import main
-from coterie.cli.study import DIVERGED
+from coterie.cli.run import DIVERGED
 from coterie.protocol.message import Messages
 from coterie.protocol.participation import Participation
 from coterie.runs.divergence import PATIENCE, Divergence

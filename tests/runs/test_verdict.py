@@ -201,7 +201,10 @@ def test_beside_fedavg() -> None:
     better = beside_fedavg(verdict, own, {"personal": {"accuracy": 0.983}, "rounds": 150})
     assert better.good is False
     assert better.findings == ("fedavg-as-good",)
-    assert "FedAvg reached accuracy 0.983 in 150 rounds, and this 0.950 in 150" in str(better)
+    says = "One model is better: FedAvg reached accuracy 0.983 in 150 rounds, and this 0.950 in 150."
+    assert better.sentences[0] == says
+    alike = beside_fedavg(verdict, own, {"personal": {"accuracy": 0.95}, "rounds": 150})
+    assert alike.sentences[0].startswith("One model is as good: FedAvg")
     worse = beside_fedavg(verdict, own, {"personal": {"accuracy": 0.5}, "rounds": 100})
     assert (worse.good, worse.findings) == (True, ())
     assert "FedAvg reached accuracy 0.500 in 100 rounds" in str(worse)

@@ -271,7 +271,8 @@ def beside_fedavg(verdict: Verdict, summary: Mapping[str, Any], reference: Mappi
     rounds, others = summary["rounds"], reference["rounds"]
     says = f"FedAvg reached {name} {one:.3f} in {others} rounds, and this {mine:.3f} in {rounds}"
     error, least = (1 - mine, 1 - one) if name == "accuracy" else (mine, one)
-    numbers = {**verdict.numbers, "fedavg": one, "beside_fedavg": says}
+    better = least < (1 - GAIN) * error
+    numbers = {**verdict.numbers, "fedavg": one, "beside_fedavg": says, "fedavg_is_better": better}
     as_good = error > (1 - GAIN) * least
     return concluded((*verdict.findings, *(["fedavg-as-good"] if as_good else [])), numbers)
 

@@ -52,7 +52,7 @@ def _outcome(findings: tuple[str, ...], n: dict[str, Any], one_is_better: bool) 
         as_good = f"about as much as with {n['one_model']}" if fedavg_is_worse else "one model is as good"
         return f"Clients prefer different centers but gain little by it: {as_good} ({losses})."
     if "fedavg-as-good" in findings:
-        return f"One model is as good: {n['beside_fedavg']}."
+        return f"One model is {'better' if n['fedavg_is_better'] else 'as good'}: {n['beside_fedavg']}."
     number = f"The {clusters} centers" if groups == clusters else f"{groups} groups of the {clusters} centers"
     if fedavg_is_worse:
         return f"{number} are separated, and clients gain by having their own ({losses})."
