@@ -17,6 +17,7 @@ from coterie.protocol.message import Messages
 from coterie.protocol.participation import Participation
 from coterie.runs.divergence import PATIENCE, Divergence
 from coterie.runs.folder import RunFolder
+from coterie.runs.recorder import GOOD
 
 Data = dict[str, tuple[torch.Tensor, torch.Tensor]]
 
@@ -258,3 +259,25 @@ def test_those_beyond_the_first_few_are_counted(caplog: pytest.LogCaptureFixture
     says = run.summary["stopped"]["says"]
     assert says.startswith("The run diverged: in round 3 8 of 10 clients had a loss")
     assert "kept" not in says  # there were no good ones
+
+
+def test_good_centers_of_a_server_are_read_back_over_a_graph(tmp_path: Path) -> None:
+    """Its first round climbs and does not explode: a checkpoint of the graph has the server's centers to go back to."""
+    rough = coterie.Training(learning_rate=1.1, batch_size=5)
+    stages = (
+        coterie.Stage(coterie.FedAvg(), 3, coterie.Training(learning_rate=0.1, epochs=5)),
+        coterie.Stage(coterie.FedAvg(), 2, rough, coterie.Graph("complete")),
+    )
+
+    def stop(record: dict[str, Any], _: int) -> None:
+        if record["round"] == 3:
+            raise KeyboardInterrupt
+
+    how: dict[str, Any] = {"out": tmp_path / "r", "checkpoint_every": 1}
+    with pytest.raises(KeyboardInterrupt):
+        coterie.run(model, clients(), stages, watch=stop, **how)
+    saved = RunFolder(tmp_path / "r").checkpoint()
+    assert saved is not None
+    assert len(saved[0][GOOD]) == 1 < len(saved[0]["centers"])
+    again = coterie.run(model, clients(), stages, resume=True, **how)
+    assert len(again.records) == 5
