@@ -16,6 +16,7 @@ CLUSTERED = [
     for name, place in CASES
     if name in ("FedSoft", "FedSPD", "FedEM", "IFCA", "HypCluster", "WeCFL", "FeSEM")
 ]
+AND_ONE_SHOT = [*CLUSTERED, ("OneShot", "server")]  # whose clients stay in their cluster
 
 
 def exploded(run: Coordinator, *which: int) -> None:
@@ -52,7 +53,28 @@ def test_an_exploded_center_is_nobodys_choice(name: str, place: str) -> None:
     assert bool(finished.scores.loss.isfinite().all())
 
 
-@pytest.mark.parametrize(("name", "place"), CLUSTERED)
+def test_members_of_an_exploded_center_that_cannot_leave_it_train_it_anew() -> None:
+    """From the mean of the others, as does who has no cluster yet."""
+    run = simulation(Stages((Stage(algorithm("OneShot", 3), 8, TRAINING),)), clients())
+    run.step()
+    newcomer = int((run.state.member == 0).nonzero()[0])
+    known = torch.ones(12, dtype=torch.bool)
+    known[newcomer] = False
+    run.state = run.state.update(clustered=known)
+    exploded(run, 1)
+    others = run.state.centers[0, [0, 2]].mean(0)
+    offer = run.stage.algorithm.final_offer(run.state.for_everyone())
+    torch.testing.assert_close(offer.center[newcomer], others)
+    members = (run.state.member == 1) & known
+    assert bool(members.any())
+    torch.testing.assert_close(offer.center[members], others.expand(int(members.sum()), -1))
+    for _ in range(2):
+        run.step()
+    assert float(run.state.centers.abs().max()) < 1e3
+    assert run.state.member[newcomer] != 1
+
+
+@pytest.mark.parametrize(("name", "place"), AND_ONE_SHOT)
 def test_nothing_of_it_is_kept_where_every_center_exploded(name: str, place: str) -> None:
     run = simulation(Stages((Stage(algorithm(name), 6, TRAINING, PLACES[place]),)), clients())
     run.step()

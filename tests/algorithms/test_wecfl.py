@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
 
+import coterie
 from coterie import FeSEM, Participation, Stage, Stages, Training, WeCFL
 from coterie.data import digits, from_arrays, regressions
 from coterie.protocol.message import Messages
@@ -164,18 +167,24 @@ def test_whose_message_comes_first_changes_no_cluster(kind: type[WeCFL]) -> None
     assert set(found[0]) == {0, 1, 2, 3}
 
 
-def test_a_center_that_exploded_takes_no_client_of_another() -> None:
-    """3e38 is finite, but not its square; by inner products it would be the nearest for all, being no number."""
+@pytest.mark.parametrize("distance", ["euclidean", "cosine"])
+@pytest.mark.parametrize("wild", [3e38, torch.inf])
+def test_a_center_that_exploded_takes_no_client_of_another(wild: float, distance: Any) -> None:
+    """3e38 is finite, but not its square; by inner products it would be the nearest for all, being no number.
+
+    Normalised, it is a zero, which is nearer than what points elsewhere.
+    """
     rows = torch.randn(40, 100, generator=torch.Generator().manual_seed(0))
-    centers = torch.stack([rows[:20].mean(0), torch.full((100,), 3e38), rows[20:].mean(0)])
-    wecfl = WeCFL(3)
+    centers = torch.stack([rows[:20].mean(0), torch.full((100,), wild), rows[20:].mean(0)])
+    wecfl = WeCFL(3, distance=distance)
     start = wecfl.begin(state(centers[None].tolist(), 40)).update(
         centers=centers[None], clustered=torch.ones(40, dtype=torch.bool)
     )
     sent = {"row": rows, "size": torch.ones(40, dtype=torch.long)}
     after = wecfl.combine(start, Received.by_server(Messages(torch.arange(40), sent)))
     assert 1 not in after.member
-    assert bool(after.centers.isfinite().all())
+    assert bool(after.centers[0, [0, 2]].isfinite().all())
+    assert torch.equal(after.centers[0, 1], centers[1])
 
 
 def test_as_many_clusters_as_clients() -> None:
@@ -192,7 +201,8 @@ def test_as_many_clusters_as_clients() -> None:
 def test_too_few_rows_are_said_once(caplog: pytest.LogCaptureFixture) -> None:
     data = regressions(clients=3, mixture="pure", sizes=(30, 30), separation=166.0, seed=3)
     some = Participation(fraction=0.67)
-    finish(simulation(Stages((Stage(WeCFL(2), 4, participation=some),)), data, model=linear))
+    stages = Stages((Stage(WeCFL(2), 4, participation=some, n_init=2),))
+    coterie.run(linear, data, stages)
     assert caplog.messages == [
         "2 clients sent a model; more are needed to find 2 clusters, so all are one for now"
     ]

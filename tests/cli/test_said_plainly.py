@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from rich.console import Console
+from rich.table import Table
 from torch import nn
 
 import coterie
@@ -129,6 +130,17 @@ def test_no_number_or_word_of_a_table_is_broken(width: int) -> None:
         show_table(console, tables.end_of_run({"FedSoft": numbers, "IFCA": numbers}, width))
     for whole in ("0.812", "0.250", "0.719", "1234.5", "importance", "personal", "FedSoft"):
         assert whole in captured.get()
+
+
+def test_a_column_with_nothing_in_it_is_shown() -> None:
+    console = Console(width=60, force_terminal=False)
+    for rows in ([], [("a", "")]):
+        table = Table("name", "")
+        for row in rows:
+            table.add_row(*row)
+        with console.capture() as captured:
+            show_table(console, table)
+        assert all(name in captured.get() for name, _ in rows)
 
 
 @pytest.mark.parametrize("width", [60, 20])

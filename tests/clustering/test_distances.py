@@ -40,3 +40,8 @@ def test_a_center_that_exploded_is_the_nearest_of_none() -> None:
     rows = torch.randn(40, 100, generator=torch.Generator().manual_seed(0))
     centers = torch.stack([rows[:20].mean(0), torch.full((100,), 3e38), rows[20:].mean(0)])
     assert 1 not in nearest(rows, centers)
+    centers[1] = torch.nan
+    assert 1 not in nearest(rows, centers)
+    centers[1] = rows.mean(0)
+    assert 1 in nearest(rows, centers)
+    assert 1 not in nearest(rows, centers, torch.tensor([True, False, True]))

@@ -220,6 +220,13 @@ def test_importance_stays_importance() -> None:
     assert leaves(open, by_mass, by_mass.sends, mass=mass) is mass
 
 
+def test_no_noised_importance_is_nothing() -> None:
+    importance = torch.tensor([[1.0, 0.0]] * 3, dtype=F64)
+    quiet, offer = replace(CLIENT, importance_noise=1e-9), Messages(torch.arange(3), {})
+    sent = quiet.protect("run", FedSoft(2), FedSoft.reports, wide(), offer, {"importance": importance})
+    assert float(sent["importance"].min()) >= 1e-4 / (1 + 2 * 1e-4)
+
+
 def many(n: int = 4000) -> Cohort:
     return one_number_cohort(*[([1.0], [1.0])] * n)
 

@@ -17,6 +17,7 @@ from coterie.protocol.message import Messages
 from coterie.protocol.participation import Participation
 from coterie.runs.divergence import PATIENCE, Divergence
 from coterie.runs.folder import RunFolder
+from coterie.runs.recorder import GOOD
 
 Data = dict[str, tuple[torch.Tensor, torch.Tensor]]
 
@@ -67,6 +68,7 @@ def test_a_finite_explosion_stops_the_run_at_its_last_good_centers(
     assert run.summary["stopped"]["says"].endswith(advice)
     assert run.summary["stopped"]["rounds"] == len(run.records) < 15
     assert "a smaller learning_rate may help" in caplog.text
+    assert ": its loss grew to " in caplog.text
     x, y = clients()["c0"]
     assert min(float((one.predict(x) - y).square().mean()) for one in run.centers) < 100
     if run.verdict is not None:
@@ -86,9 +88,19 @@ def test_under_privacy_nobody_is_asked_about_data(caplog: pytest.LogCaptureFixtu
     assert "largest input" not in caplog.text
 
 
+def test_under_privacy_a_large_loss_has_not_diverged() -> None:
+    """Nobody may be asked what a guess would have: a client's first loss stands in."""
+    data = {name: (x, y + 300) for name, (x, y) in clients().items()}
+    private = coterie.Privacy(clip=1.0, noise=0.1)
+    run = coterie.run(model, data, coterie.FedAvg(), rounds=2, privacy=private)
+    assert run.summary["personal"]["loss"] > 1e4
+    assert "stopped" not in run.summary
+
+
+@pytest.mark.parametrize("folder", [None, "r"])
 @pytest.mark.parametrize("rounds", [1, 4])
 def test_a_client_that_spoils_the_centers_at_once_is_named_and_blamed(
-    rounds: int, caplog: pytest.LogCaptureFixture
+    rounds: int, folder: str | None, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """One step with inputs of 1e18: its first loss is as huge as all others, and the centers are lost for everybody."""
     g = torch.Generator().manual_seed(0)
@@ -97,14 +109,18 @@ def test_a_client_that_spoils_the_centers_at_once_is_named_and_blamed(
         x = torch.randn(10, 3, generator=g)
         data[f"c{i}"] = x * (1e18 if i == 4 else 1), (x[:, 0] > 0).long()
     federation = coterie.data.from_arrays(data, test_fraction=0.3)
-    run = coterie.run(lambda: nn.Linear(3, 2), federation, coterie.FedAvg(), rounds=rounds)
+    out = tmp_path / folder if folder else None
+    run = coterie.run(lambda: nn.Linear(3, 2), federation, coterie.FedAvg(), rounds=rounds, out=out)
     named = [line for line in caplog.messages if "diverged in round" in line]
-    assert named[0].startswith("client 'c4' diverged in round 1: its loss grew to ")
+    assert named[0].startswith("client 'c4' diverged in round 1: its loss is ")
     assert named[0].endswith("its data is out of scale")
     assert all(line.endswith("; look at the data of 'c4'") for line in named[1:])
     says = run.summary["stopped"]["says"]
     assert "Look at the data of 'c4', which is out of scale. The last good centers were kept." in says
     assert run.summary["personal"]["loss"] < 1e18  # those of before
+    where = "at the end, on held-out points, " if rounds == 1 else f"in round {rounds} "
+    assert says.startswith(f"The run diverged: {where}")
+    assert max(float(one.abs().max()) for one in run.centers[0].state_dict().values()) < 1  # as it began
 
 
 EXPERIMENT: dict[str, Any] = {
@@ -146,6 +162,14 @@ def test_a_run_that_was_interrupted_ends_alike(tmp_path: Path) -> None:
     assert again.summary == whole.summary
     for name in ("result.safetensors", "summary.json"):
         assert (tmp_path / "r" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+@pytest.mark.parametrize("every", [1, 2])
+def test_what_is_gone_back_to_does_not_depend_on_checkpoints(every: int, tmp_path: Path) -> None:
+    how = {"rounds": 30, "training": coterie.Training(learning_rate=1.1, batch_size=5)}
+    alone = coterie.run(model, clients(), coterie.FedAvg(), **how)
+    kept = coterie.run(model, clients(), coterie.FedAvg(), out=tmp_path / "r", checkpoint_every=every, **how)
+    assert kept.summary["personal"] == alone.summary["personal"]
 
 
 # what counts
@@ -235,3 +259,25 @@ def test_those_beyond_the_first_few_are_counted(caplog: pytest.LogCaptureFixture
     says = run.summary["stopped"]["says"]
     assert says.startswith("The run diverged: in round 3 8 of 10 clients had a loss")
     assert "kept" not in says  # there were no good ones
+
+
+def test_good_centers_of_a_server_are_read_back_over_a_graph(tmp_path: Path) -> None:
+    """Its first round climbs and does not explode: a checkpoint of the graph has the server's centers to go back to."""
+    rough = coterie.Training(learning_rate=1.1, batch_size=5)
+    stages = (
+        coterie.Stage(coterie.FedAvg(), 3, coterie.Training(learning_rate=0.1, epochs=5)),
+        coterie.Stage(coterie.FedAvg(), 2, rough, coterie.Graph("complete")),
+    )
+
+    def stop(record: dict[str, Any], _: int) -> None:
+        if record["round"] == 3:
+            raise KeyboardInterrupt
+
+    how: dict[str, Any] = {"out": tmp_path / "r", "checkpoint_every": 1}
+    with pytest.raises(KeyboardInterrupt):
+        coterie.run(model, clients(), stages, watch=stop, **how)
+    saved = RunFolder(tmp_path / "r").checkpoint()
+    assert saved is not None
+    assert len(saved[0][GOOD]) == 1 < len(saved[0]["centers"])
+    again = coterie.run(model, clients(), stages, resume=True, **how)
+    assert len(again.records) == 5

@@ -18,7 +18,7 @@ from coterie.protocol.result import Snapshot
 from coterie.report.verdicts import lines
 from coterie.runs.alarms import Alarms
 from coterie.runs.verdict import Evidence, Verdict, beside_fedavg, judge, unknown
-from tests.builders import linear
+from tests.builders import linear, state
 
 LOG2 = torch.log(torch.tensor(2.0)).double()
 
@@ -130,6 +130,12 @@ def test_centers_that_lean_to_classes() -> None:
     )
     assert {"divided", "coarse"} <= set(badly_served.findings)
     assert badly_served.good is False
+    three = merged(0, 1, separated(21, 3), 0.05)
+    leaning = torch.cat([lean, torch.zeros(20, 10, 1)], 2).double()[[*range(20), 0]]
+    not_all = judge(replace(three, lean=4 * leaning))
+    assert not_all.findings == ("divided", "merged")  # clients do not tell all centers apart
+    assert not_all.good is False
+    assert "tell the centers apart" not in str(not_all)
 
 
 @pytest.mark.parametrize(
@@ -210,6 +216,19 @@ def test_beside_fedavg() -> None:
     assert "FedAvg reached accuracy 0.500 in 100 rounds" in str(worse)
     diverged = beside_fedavg(verdict, own, {"personal": {"accuracy": None}, "rounds": 150})
     assert diverged == verdict
+
+
+@pytest.mark.parametrize("differ", [0.05, 0.9])
+@pytest.mark.parametrize(("fedavg", "word"), [(0.9, "better"), (0.6, "as good")])
+def test_fedavg_says_whether_one_model_is_better(differ: float, fedavg: float, word: str) -> None:
+    """Also where the centers are not separated, and whatever a stand-in for one model has."""
+    own, reference = ({"personal": {"accuracy": a}, "rounds": 8} for a in (0.6, fedavg))
+    evidence = merged(0, 1, separated(), differ)
+    for loss in (0.8, 1.6):
+        each = loss * torch.ones(20).double()
+        verdict = judge(replace(evidence, personal=each, tuned=each))
+        beside = beside_fedavg(verdict, own, reference)
+        assert f"one model is {word}" in beside.sentences[0].lower()
 
 
 @pytest.mark.parametrize(("differ", "said"), [(0.05, "did not separate"), (0.9, "divide points")])
@@ -338,6 +357,17 @@ def test_what_is_lost_on_the_way_is_told_once(caplog: pytest.LogCaptureFixture) 
     assert caplog.messages == [
         "cluster 1 has lost its last client",
         "centers 0 and 1, which were separate, have become alike",
+    ]
+
+
+def test_rows_that_are_too_few_are_told_once_and_not_before_there_are_any(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    alarms, waits = Alarms(), WeCFL(2).begin(state([[[0.0]] * 2], 3))
+    for rows in (0, 1, 2, 1):
+        alarms.received(rows, waits)
+    assert caplog.messages == [
+        "1 client sent a model; more are needed to find 2 clusters, so all are one for now"
     ]
 
 

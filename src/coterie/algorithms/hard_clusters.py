@@ -63,10 +63,10 @@ class ClusteredByRow(Algorithm):
     def _own_center(self, state: State) -> Tensor:
         """(client, width) that of a client's cluster; if it exploded, the mean of the others, so that it can leave."""
         centers, own = state.centers[0], state.centers[0, state.member]
-        alive = centers.square().sum(1).isfinite()
-        if bool(alive.all()) or not bool(alive.any()):
+        living = alive(centers)
+        if bool(living.all()) or not bool(living.any()):
             return own
-        return torch.where(alive[state.member, None], own, centers[alive].mean(0))
+        return torch.where(living[state.member, None], own, centers[living].mean(0))
 
     def train(self, cohort: Cohort, offer: Messages) -> Fields:
         return {"row": cohort.solve(offer.center), "size": cohort.sizes}
@@ -85,6 +85,11 @@ class ClusteredByRow(Algorithm):
 
     def onboard(self, cohort: Cohort, offer: Messages) -> tuple[Tensor, Personal]:
         return super().onboard(cohort, of_least_loss(cohort, offer))
+
+
+def alive(centers: Tensor) -> Tensor:
+    """(cluster,) bool: which of the centers (cluster, width) have not exploded."""
+    return centers.square().sum(1).isfinite()
 
 
 def least_loss(cohort: Cohort, centers: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from coterie.algorithms.hard_clusters import ClusteredByRow
+from coterie.algorithms.hard_clusters import ClusteredByRow, alive
 from coterie.clustering.distances import nearest
 from coterie.clustering.paper import BIBTEX
 from coterie.engine.rows import Part
@@ -30,6 +30,7 @@ class OneShot(ClusteredByRow):
     Sent: my row and how many points I have. Kept: nothing.
     Choice: a client that first sends a row later is sent the mean of all centers, and joins the cluster whose center is
     nearest to what it made of it (Theorem 3.2).
+    Choice: members of a center that exploded are sent the mean of the others, and so train it anew.
     Initialisation: none is needed, for the first round finds the clusters.
     """
 
@@ -40,11 +41,13 @@ class OneShot(ClusteredByRow):
     bibtex: ClassVar[str] = BIBTEX
 
     def final_offer(self, state: State) -> Messages:
-        """Who has no cluster yet is sent the mean of all centers, which favours none."""
+        """Who has no cluster yet is sent the mean of all centers that are alive, which favours none."""
         if not bool(state.clustered.any()):
             return super().final_offer(state)
-        middle = state.centers[0, self.in_use(state)].mean(0)
-        center = torch.where(state.clustered[:, None], state.centers[0, state.member], middle)
+        used = state.centers[0, self.in_use(state)]
+        living = used[alive(used)]
+        middle = (living if len(living) else used).mean(0)
+        center = torch.where(state.clustered[:, None], self._own_center(state), middle)
         return state.offer(center=center, member=state.member)
 
     def in_use(self, state: State) -> Tensor:
@@ -58,7 +61,8 @@ class OneShot(ClusteredByRow):
             found = self.one_round(state, received, columns)
         else:
             used = self.in_use(state)
-            likely = used[nearest(received.row[:, columns], state.centers[0][used][:, columns])]
+            centers = state.centers[0, used]
+            likely = used[nearest(received.row[:, columns], centers[:, columns], alive(centers))]
             found = torch.where(state.clustered[received.clients], state.member[received.clients], likely)
         member, clustered = state.member.clone(), state.clustered.clone()
         member[received.clients], clustered[received.clients] = found, True

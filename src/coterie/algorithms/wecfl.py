@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -9,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize, one_hot
 
-from coterie.algorithms.hard_clusters import ClusteredByRow
+from coterie.algorithms.hard_clusters import ClusteredByRow, alive
 from coterie.clustering.distances import nearest, same_distances
 from coterie.engine.rows import Part
 from coterie.prng import mix
@@ -17,8 +16,6 @@ from coterie.protocol.cohort import Cohort
 from coterie.protocol.message import Fields, Messages
 from coterie.protocol.received import Received
 from coterie.protocol.state import State
-
-log = logging.getLogger("coterie")
 
 
 @dataclass(frozen=True)
@@ -88,15 +85,11 @@ class WeCFL(ClusteredByRow):
             g, G = normalize(g, dim=1), normalize(G, dim=1)
         before = state.member[received.clients]
         if not bool(state.clustered.any()):  # the first clustering
-            if self._enough(state, received):
-                return self._first_clusters(state, received, g, G[before], weight)
-            if state.context.round == 0:  # said once
-                says = "%d clients sent a model; more are needed to find %d clusters, so all are one for now"
-                log.warning(says, len(g), self.n_clusters)
-            return before
+            enough = self._enough(state, received)  # else it waits, as runs/alarms.py says
+            return self._first_clusters(state, received, g, G[before], weight) if enough else before
         if self.restart and len(g) == state.n_clients:  # begun anew, as in the published program
             return _matched(self._k_means(state, received, g, weight), before, self.n_clusters)
-        return nearest(g, G)  # one step, as Algorithm 1 reads
+        return nearest(g, G, alive(state.centers[0]))  # one step, as Algorithm 1 reads
 
     def _first_clusters(
         self, state: State, received: Received, g: Tensor, begun: Tensor, weight: Tensor

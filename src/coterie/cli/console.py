@@ -38,12 +38,12 @@ def say(console: Console, sentence: str) -> None:
 def show_table(console: Console, table: Table) -> None:
     """A table; where it would be columns of single letters, or words would be cut, a line for each of its cells."""
     columns = [(str(column.header), list(map(str, column.cells))) for column in table.columns]
-    whole = sum(BETWEEN + max(map(len, [*head.split(), *cells])) for head, cells in columns)
+    whole = sum(BETWEEN + max(map(len, [*head.split(), *cells]), default=0) for head, cells in columns)
     words = sum(
-        BETWEEN + max(len(word) for text in (head, *cells) for word in text.split())
+        BETWEEN + max((len(word) for text in (head, *cells) for word in text.split()), default=0)
         for head, cells in columns
     )
-    broken = words > console.width or (console.width < NARROW or table.row_count == 1)
+    broken = words > console.width or console.width < NARROW or table.row_count == 1
     if whole <= console.width or not broken:
         console.print(table)
         return

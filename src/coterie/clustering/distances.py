@@ -19,11 +19,12 @@ def same_distances(rows: Tensor) -> Tensor:
     return found
 
 
-def nearest(rows: Tensor, centers: Tensor) -> Tensor:
-    """(row,) the center (cluster, width) at the least distance.
+def nearest(rows: Tensor, centers: Tensor, alive: Tensor | None = None) -> Tensor:
+    """(row,) the center (cluster, width) at the least distance, of those that are `alive` (cluster,) if that is given.
 
     From differences: inner products, which cdist takes of more than 25 rows, lose the last digits of models that are
     nearly alike, and a center that exploded would be the nearest of all, by a distance that is no number.
     """
     apart = torch.cdist(rows, centers, compute_mode="donot_use_mm_for_euclid_dist")
-    return apart.argmin(1)
+    lost = apart.isnan() if alive is None else apart.isnan() | ~alive
+    return apart.masked_fill(lost, torch.inf).argmin(1)

@@ -24,9 +24,9 @@ from coterie.validation import Checked
 log = logging.getLogger("coterie")
 
 Leaves = Literal["withheld", "sent"]
-LEAST = 1e-4  # of an importance that was noised: no cluster has none
+LEAST_IMPORTANCE = 1e-4  # once it was noised: no cluster has none
 BLOCK = 2**22  # numbers of noise drawn at once
-LEAST = 1e-9  # noise: below this it hides nothing, and its ε is beyond what can be computed
+LEAST_NOISE = 1e-9  # below this it hides nothing, and its ε is beyond what can be computed
 _OWN = {  # of each mechanism: what it needs, and what it cannot have
     "client": ("noise", ("epsilon",)),
     "paper": ("epsilon", ("noise", "importance_noise", "target_epsilon")),
@@ -66,7 +66,7 @@ class Privacy(Checked):
         require(known, needed, value, f"a number above 0, with mechanism = {self.mechanism!r}")
         for name in ("noise", "importance_noise"):
             value = getattr(self, name)
-            require(not value or value >= LEAST, name, value, f"0, or {LEAST:g} or more")
+            require(not value or value >= LEAST_NOISE, name, value, f"0, or {LEAST_NOISE:g} or more")
         for name in others:
             require(getattr(self, name) is None, name, getattr(self, name), f"none with {self.mechanism!r}")
         for name in ("importance_noise", "target_epsilon"):
@@ -132,7 +132,7 @@ class Privacy(Checked):
         importance = _fractions(value)  # nobody is further than 1 from even fractions, which say nothing
         assert self.importance_noise is not None
         noise = _noise(importance, self.importance_noise, keys)
-        return _fractions((importance + noise).clamp(min=LEAST))
+        return _fractions((importance + noise).clamp(min=LEAST_IMPORTANCE))
 
     def _model(self, cohort: Cohort, value: Tensor, began_at: Tensor, keys: Tensor) -> Tensor:
         """(client, ...) where it began + clipped update + noise."""

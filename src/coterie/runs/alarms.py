@@ -1,4 +1,4 @@
-"""Warnings while a run is played, each once: centers that became alike, a cluster that lost its last client."""
+"""Warnings while a run is played, each once: too few rows, centers that became alike, a cluster left by all."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from torch import Tensor
 
 from coterie.protocol.result import Snapshot
 from coterie.protocol.stages import Stage
+from coterie.protocol.state import State
 
 log = logging.getLogger("coterie")
 
@@ -25,6 +26,7 @@ class Alarms:
         self._held: set[int] = set()
         self._merged_once: set[tuple[int, int]] = set()
         self._lost_once: set[int] = set()
+        self._waited_once = False
 
     def stage_ended(self, stage: Stage, following: Sequence[Stage], separated: bool) -> None:
         """One that was to separate the centers for the stage that follows, if any does."""
@@ -38,6 +40,18 @@ class Alarms:
             who,
             stage.rounds,
         )
+
+    def received(self, rows: int, state: State) -> None:
+        """A server that clusters clients by their rows waits until it has enough of them."""
+        waits = "clustered" in state.fields and not bool(state.clustered.any())
+        if rows and waits and not self._waited_once:
+            self._waited_once = True
+            log.warning(
+                "%d client%s sent a model; more are needed to find %d clusters, so all are one for now",
+                rows,
+                "" if rows == 1 else "s",
+                state.centers.shape[1],
+            )
 
     def evaluated(self, when: tuple[int, int], now: Snapshot) -> None:
         """In this stage and attempt of it."""

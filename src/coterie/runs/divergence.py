@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -70,7 +71,7 @@ class Divergence:
         self.good = self.good and not most
         self._name([i for i in bad if i not in self._seen], rounds)
         if self.in_a_row >= PATIENCE:
-            self.stop = self._stopped(rounds, len(bad), heard)
+            self.stop = self._stopped(rounds, len(bad), heard, f"in round {rounds}")
 
     def _exploded(self, found: Messages | None) -> list[int]:
         """Those heard whose loss is not finite, or has grown too far."""
@@ -96,9 +97,10 @@ class Divergence:
         clients = (losses > LEAST).nonzero()[:, 0] if clients is None else clients
         if not len(clients):
             return []
-        found: list[int] = clients[
-            ~(losses[clients] <= GROWN * self._of("guess")[clients].nan_to_num(1.0))
-        ].tolist()
+        guess = self._of("guess")
+        first = self.first.nan_to_num(LEAST).clamp(min=LEAST)  # where nobody may ask for a guess
+        guess = torch.where(guess.isnan(), first, guess)
+        found: list[int] = clients[~(losses[clients] <= GROWN * guess[clients])].tolist()
         return found
 
     def heard(self, anybody: bool, rounds: int, how: Participation) -> None:
@@ -120,17 +122,17 @@ class Divergence:
             says = f"{nobody}, so nothing was learned. Lower absent or stragglers."
             self.stop = Stop(rounds, says, diverged=False)
             return
-        self._stop_if_most(rounds, self.last)
+        self._stop_if_most(rounds, self.last, f"in round {rounds}")
 
     def scored(self, rounds: int, losses: Tensor) -> None:
         """(client,) of the models at the end on held-out points: nobody trains from the last centers, good or not."""
         if self.stop is None:
-            self._stop_if_most(rounds, losses.double().cpu())
+            self._stop_if_most(rounds, losses.double().cpu(), "at the end, on held-out points,")
 
-    def _stop_if_most(self, rounds: int, losses: Tensor) -> None:
+    def _stop_if_most(self, rounds: int, losses: Tensor, when: str) -> None:
         known, bad = int((~losses.isnan()).sum()), self._beyond_a_guess(losses)
         if 2 * len(bad) > known:
-            self.stop = self._stopped(rounds, len(bad), known)
+            self.stop = self._stopped(rounds, len(bad), known, when)
 
     # saved between rounds; no round in which most diverged is
 
@@ -147,9 +149,8 @@ class Divergence:
 
     # in words
 
-    def _stopped(self, rounds: int, bad: int, heard: int) -> Stop:
-        some = f"{bad} of {heard} clients"
-        what = f"in round {rounds} {some} had a loss that is not finite or has exploded"
+    def _stopped(self, rounds: int, bad: int, heard: int, when: str) -> Stop:
+        what = f"{when} {bad} of {heard} clients had a loss that is not finite or has exploded"
         return Stop(rounds, f"The run diverged: {what}. {self._advice()}", diverged=True)
 
     def _advice(self) -> str:
@@ -172,12 +173,7 @@ class Divergence:
             f"look at the data of {self._listed(strange)}" if strange else "a smaller learning_rate may help"
         )
         for client in clients[:room]:
-            loss = float(self.last[client])
-            what = (
-                f"its loss grew to {loss:.3g}"
-                if torch.isfinite(self.last[client])
-                else "its model is not finite"
-            )
+            what = _loss(float(self.first[client]), float(self.last[client]))
             blame = "its data is out of scale" if client in strange else others
             about = f"{what}{self._data(client)}; {blame}"
             log.warning("client %r diverged in round %d: %s", self.ids[client], rounds, about)
@@ -216,3 +212,10 @@ class Divergence:
         words = [repr(self.ids[i]) for i in clients[:NAMED]]
         words += [f"{len(clients) - NAMED} more"] if len(clients) > NAMED else []
         return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def _loss(first: float, last: float) -> str:
+    """Of a client, in words."""
+    if not math.isfinite(last):
+        return "its model is not finite"
+    return f"its loss {'is' if first == last else 'grew to'} {last:.3g}"

@@ -41,7 +41,7 @@ log = logging.getLogger("coterie")
 Watch = Callable[[Record, int], None]  # called after each round: its record, and the number of rounds in all
 Every = int | Literal["auto"]  # rounds from one evaluation to the next; 0: never
 
-GOOD = "good.centers"  # in a checkpoint of centers that are not
+GOOD = "good.centers"  # in a checkpoint: those to go back to
 
 LEAST = 10  # rounds at "auto" ...
 PART = 2  # ... and until as many messages were sent as one in so many of the clients, ...
@@ -109,7 +109,7 @@ class Recorder:
             tensors, numbers = saved
             self.coordinator.load(tensors, numbers)
             self.divergence.load(tensors, numbers, self.coordinator.keys)
-            self._good = self._good_of(tensors)
+            self._good = self._good_of(tensors) if GOOD in tensors else None
         played = self.coordinator.progress.played
         self.records = group.once(lambda: store.keep_records(played))
         for record in self.records:
@@ -153,6 +153,7 @@ class Recorder:
         found = self.monitor.ask("training_loss", Messages(sent.clients, {})) if len(sent) else None
         record["loss"] = mean_loss(found)  # waits for a GPU to be done
         self._watch(before, sent, found)
+        self.alarms.received(len(sent), coordinator.state)
         trained = time.perf_counter()
         columns: dict[str, Tensor] = {}
         _note(record, columns, self.monitor.each_round(sent))
@@ -183,18 +184,14 @@ class Recorder:
     def _keep(self, state: State) -> None:
         """Its centers, to go back to; unless peers have them themselves, or they are a large table."""
         small = state.at_server or state.centers.nbytes <= storage.budget(state.centers.device)
-        if small and not self.coordinator.among_peers:
-            self._good = state.centers
+        self._good = state.centers if small and not self.coordinator.among_peers else None
 
-    def _good_of(self, tensors: dict[str, Tensor]) -> Tensor | None:
-        """Those of a checkpoint; where they are not there, it was good itself."""
+    def _good_of(self, tensors: dict[str, Tensor]) -> Tensor:
+        """Those of a checkpoint: of a server, or of clients that may be listed in another order now."""
         state = self.coordinator.state
-        if GOOD not in tensors:
-            self._keep(state)
-            return self._good
         kept = tensors[GOOD].to(state.centers.device)
         saved = {key: i for i, key in enumerate(tensors["clients"].tolist())}
-        return kept if state.at_server else kept[[saved[key] for key in state.keys.tolist()]]
+        return kept if len(kept) == 1 else kept[[saved[key] for key in state.keys.tolist()]]
 
     def _ask_scale(self) -> Messages | None:
         """Not under privacy, which covers what the algorithm has clients send and no more."""
@@ -225,11 +222,9 @@ class Recorder:
         if self.store is not None and not self.divergence.in_a_row:
             tensors, numbers = self.coordinator.save()
             more, counts = self.divergence.save()
-            if self._good is not None and not self.divergence.good:
+            if self._good is not None:
                 more[GOOD] = self._good
             self._write(lambda store: store.write_checkpoint({**tensors, **more}, {**numbers, **counts}))
-            if self.divergence.good:
-                self._keep(self.coordinator.state)  # as a run that is resumed from here will
 
     def _write(self, what: Callable[[RunFolder], object]) -> None:
         """By the first process; where it cannot, all stop."""

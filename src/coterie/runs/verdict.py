@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from coterie.runs.verdict_words import by_class_alone, sentences
+from coterie.runs.verdict_words import sentences
 
 MARGIN = 0.1  # clients tell two centers apart if they lose more than this part of log 2 when they cannot: as separation
 DIFFER = (
@@ -46,6 +46,13 @@ FAILURES = (
     "no-consensus",
 )
 DOUBTS = ("coarse", "misfits", "misassigned", "unknown")
+TOO_MANY = {
+    "unseparated",
+    "one-model",
+    "fedavg-as-good",
+    "merged",
+    "unused",
+}  # clients do not need all centers
 WORDS = {True: "good", False: "not good", None: "doubtful"}  # of `good`
 
 
@@ -253,11 +260,18 @@ def _findings(e: Evidence, n: dict[str, Any]) -> tuple[str, ...]:
 def concluded(findings: tuple[str, ...], numbers: dict[str, Any]) -> Verdict:
     """What findings add up to."""
     failed, doubted = set(findings) & set(FAILURES), set(findings) & set(DOUBTS)
-    if by_class_alone(findings, numbers) and not doubted:  # what is divided costs no client anything
+    by_class_alone = _by_class_alone(findings, numbers)
+    if by_class_alone and not doubted:  # what is divided costs no client anything
         failed, doubted = failed - {"divided"}, {"divided"}
     good = False if failed else None if doubted else True
-    one_is_better = (numbers["gain"] or 0) < -GAIN  # None: not finite
-    return Verdict(good, findings, sentences(findings, numbers, one_is_better), numbers)
+    stand_in_is = (numbers["gain"] or 0) < -GAIN  # None: not finite
+    one_is_better = numbers.get("fedavg_is_better", stand_in_is)
+    return Verdict(good, findings, sentences(findings, numbers, one_is_better, by_class_alone), numbers)
+
+
+def _by_class_alone(findings: tuple[str, ...], n: dict[str, Any]) -> bool:
+    """Do clients tell all centers apart and gain by them, though some classes lean to one?"""
+    return "divided" in findings and not n["divided"] and not set(findings) & TOO_MANY
 
 
 def beside_fedavg(verdict: Verdict, summary: Mapping[str, Any], reference: Mapping[str, Any]) -> Verdict:

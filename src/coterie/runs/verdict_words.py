@@ -6,15 +6,17 @@ import math
 from typing import Any
 
 
-def sentences(findings: tuple[str, ...], n: dict[str, Any], one_is_better: bool) -> tuple[str, ...]:
+def sentences(
+    findings: tuple[str, ...], n: dict[str, Any], one_is_better: bool, by_class_alone: bool
+) -> tuple[str, ...]:
     """What came out, at most two remarks, and what to try next."""
     moot = {"coarse"} if "divided" in findings else set()
     moot |= set() if {"unseparated", "divided"} & set(findings) else {"init-unseparated"}  # it did no harm
     remarks = [_REMARKS[name](n) for name in _REMARKS if name in findings and name not in moot]
-    first = _outcome(findings, n, one_is_better)
+    first = _outcome(findings, n, one_is_better, by_class_alone)
     made = next((names for names in _NEXT if set(names.split()) <= set(findings)), None)
     steps = {**_NEXT, **_WITHOUT_FEDAVG} if _fedavg_is_worse(findings, n) else _NEXT
-    if made == "divided" and by_class_alone(findings, n):
+    if made == "divided" and by_class_alone:
         steps = {**steps, made: _HARD}
     return (first, *remarks[:2], *([f"Try {steps[made]}."] if made else []))
 
@@ -24,7 +26,7 @@ def _fedavg_is_worse(findings: tuple[str, ...], n: dict[str, Any]) -> bool:
     return "beside_fedavg" in n and "fedavg-as-good" not in findings
 
 
-def _outcome(findings: tuple[str, ...], n: dict[str, Any], one_is_better: bool) -> str:
+def _outcome(findings: tuple[str, ...], n: dict[str, Any], one_is_better: bool, by_class_alone: bool) -> str:
     clusters, groups = n["centers"], n["groups"]
     if "nothing-learned" in findings:
         of_a_guess = f"loss {_digits(n['loss'])}, and {_digits(n['loss_of_a_guess'])} with a guess"
@@ -36,7 +38,7 @@ def _outcome(findings: tuple[str, ...], n: dict[str, Any], one_is_better: bool) 
     fedavg_is_worse = _fedavg_is_worse(findings, n)
     points = "points" if n.get("by_class") is None else "points (by class, perhaps)"
     if "divided" in findings and "unseparated" in findings:
-        so = "" if fedavg_is_worse else ": one model is as good"
+        so = "" if fedavg_is_worse else f": {one.lower()}"
         return f"The centers divide {points}, not clients{so} ({losses})."
     if "unseparated" in findings and "coarse" in findings:
         return f"Clients differ, but the {clusters} centers did not separate: to clients they are one ({losses})."
@@ -44,25 +46,20 @@ def _outcome(findings: tuple[str, ...], n: dict[str, Any], one_is_better: bool) 
         return f"The {clusters} centers did not separate: what clients gain is not by clusters ({losses})."
     if "unseparated" in findings:
         return f"{one}: your clients seem to be of one distribution ({losses})."
-    if by_class_alone(findings, n):
+    if by_class_alone:
         return f"Clients tell the centers apart, but these divide points by class as well ({losses})."
     if "divided" in findings:
         return f"Some centers divide {points}, not clients ({losses})."
     if "one-model" in findings:
-        as_good = f"about as much as with {n['one_model']}" if fedavg_is_worse else "one model is as good"
+        as_good = f"about as much as with {n['one_model']}" if fedavg_is_worse else one.lower()
         return f"Clients prefer different centers but gain little by it: {as_good} ({losses})."
     if "fedavg-as-good" in findings:
-        return f"One model is {'better' if n['fedavg_is_better'] else 'as good'}: {n['beside_fedavg']}."
+        return f"{one}: {n['beside_fedavg']}."
     number = f"The {clusters} centers" if groups == clusters else f"{groups} groups of the {clusters} centers"
     if fedavg_is_worse:
         return f"{number} are separated, and clients gain by having their own ({losses})."
     gain = "much" if n["gain"] is None else f"{n['gain']:.0%}"
     return f"{number} are separated, and by having their own, clients' loss is {gain} lower ({losses})."
-
-
-def by_class_alone(findings: tuple[str, ...], n: dict[str, Any]) -> bool:
-    """Do clients tell all centers apart and gain by them, though some classes lean to one?"""
-    return "divided" in findings and not n["divided"] and not set(findings) & _ONE_IS_ENOUGH
 
 
 def _digits(number: float | None) -> str:
@@ -79,7 +76,6 @@ def _of(n: dict[str, Any], what: str, one: str, many: str) -> str:
     return f"{n[what]} of {n['clients_asked']} clients {one if n[what] == 1 else many}"
 
 
-_ONE_IS_ENOUGH = {"unseparated", "one-model", "fedavg-as-good"}
 _HARD = (
     "fewer clusters, or an algorithm whose clients have one cluster each (IFCA), which cannot divide points"
 )
