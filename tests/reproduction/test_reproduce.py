@@ -153,6 +153,8 @@ def test_nor_has_it_curves_or_points_and_they_are_not_missed(here: Path, sign: d
     for one in left:
         store = RunFolder(Path(one.method, str(one.seed)))
         store.folder.mkdir(parents=True)
+        for number in range(2):
+            store.append({"round": number, "stage": 0, "sent": 1, "loss": 1.0})
         store.write_summary({**dict.fromkeys(NEEDED), "rounds": 2, **sign})
         write_json(store.folder / play_module.MADE, {})
         assert play_module._take(store.folder, [(play_module.Work(item, "quick", results), one)])

@@ -54,7 +54,8 @@ def _grid(panels: int, across: int, wide: float = WIDE, high: float = HIGH) -> t
 
 def _nothing(item: Item) -> CoterieError:
     return CoterieError(
-        f"{item.name} has no results to draw: its runs diverged, or are still to be made by `coterie reproduce {item.name}`"
+        f"{item.name} has no results to draw: its runs diverged, or are still to be made: "
+        f"coterie reproduce {item.name}"
     )
 
 
