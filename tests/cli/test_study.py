@@ -88,6 +88,7 @@ def test_again_begins_anew_and_a_bad_option_loses_nothing(
 ) -> None:
     command = ["run", str(experiment), "--jobs", "2", "--out", "both"]
     assert main(command) == 0
+    assert "`coterie show both` shows the run client by client" in capsys.readouterr().out
     before = scores(Path("both"))
     assert main([*command, "--again", "--sweep", "training.learning_rate=0.1,fast"]) == 2
     assert scores(Path("both")) == before

@@ -209,6 +209,60 @@ def test_nor_does_a_study(capsys: pytest.CaptureFixture[str]) -> None:
     assert not Path("r/experiment.toml").exists()
 
 
+SWEEP = ["--sweep", "training.learning_rate=0.1,0.2"]
+
+
+@pytest.mark.parametrize(
+    ("link", "how"),
+    [
+        ("seed-1", ["--seeds", "0-1"]),
+        ("seed-0/Local", ["--seeds", "0"]),
+        ("Local", ["--jobs", "1"]),
+        ("tuning", SWEEP),
+        ("tuning/seed-3", [*SWEEP, "--sweep-seeds", "3"]),
+        ("tuning/Local learning_rate 0.2", SWEEP),
+    ],
+)
+def test_a_study_with_a_linked_folder_is_refused_before_anything_is_cleared_or_written(
+    link: str, how: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    plain = {**OWN, "model": "linear", "rounds": 1, "method": [{"algorithm": {"name": "Local"}}]}
+    del plain["algorithm"]
+    Path("plain.toml").write_text(toml.write(plain))
+    for name in ("elsewhere", "r/seed-0"):
+        Path(name).mkdir(parents=True)
+    Path("r/experiment.toml").write_text("seeds = [0, 1]\n")  # of a study that was there before
+    Path("r/table.csv").write_text("its table")
+    Path("r", link).parent.mkdir(exist_ok=True)
+    Path("r", link).symlink_to(Path("elsewhere").absolute())
+    before = sorted(map(str, Path("r").rglob("*")))
+    said = refused(capsys, "run", "plain.toml", "--out", "r", "--again", *how)
+    assert f"r/{link} is a link; a run writes through none: remove it" in said
+    assert sorted(map(str, Path("r").rglob("*"))) == before
+    assert not list(Path("elsewhere").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("link", "how"), [("Local", []), ("seed-0/Local", ["--seeds", "0"]), ("tuning", SWEEP)]
+)
+def test_nor_does_resume_write_through_links(
+    link: str, how: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    plain = {**OWN, "model": "linear", "rounds": 1, "method": [{"algorithm": {"name": "Local"}}]}
+    del plain["algorithm"]
+    Path("plain.toml").write_text(toml.write(plain))
+    assert main(["run", "plain.toml", "--out", "r", *how]) == 0
+    shutil.move(f"r/{link}", "elsewhere")
+    Path("r", link).symlink_to(Path("elsewhere").absolute())
+    for summary in Path("elsewhere").rglob("summary.json"):
+        summary.unlink()  # as if it had been stopped
+    if link == "tuning":
+        Path("r/experiment.toml").unlink()
+    before = sorted(map(str, Path("elsewhere").rglob("*")))
+    assert f"r/{link} is a link; a run writes through none: remove it" in refused(capsys, "resume", "r")
+    assert sorted(map(str, Path("elsewhere").rglob("*"))) == before
+
+
 @pytest.mark.parametrize("command", [["run", "long.toml", "--out", "r", "--again"], ["resume", "r"]])
 def test_a_folder_has_one_writer(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     long = {**OWN, "model": "linear", "rounds": 100_000, "data": {**DATA, "clients": 40}}

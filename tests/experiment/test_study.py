@@ -149,6 +149,28 @@ def test_a_value_with_which_a_run_diverged_is_not_chosen(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
+    "sign",
+    [{"stopped": {"rounds": 3, "says": "The run diverged."}}, {"verdict": {"findings": ["diverged"]}}],
+    ids=["stopped", "verdict"],
+)
+def test_nor_if_it_diverged_with_one_seed_of_three(tmp_path: Path, sign: dict[str, Any]) -> None:
+    """An accuracy of 0 there leaves a mean of 0.6, which is above 0.5."""
+    tuning = swept(tmp_path, table(seeds=[0, 1, 2]), Sweep.of(["training.learning_rate=0.1,0.2"]))
+    for place, experiment in runs_of(tuning, tmp_path / TUNING).items():
+        for method in experiment.methods:
+            folder = experiment.folder_of(method, place)
+            folder.mkdir()
+            large = method.label.endswith("0.2")
+            about: dict[str, Any] = {"personal": {"accuracy": 0.9 if large else 0.5}}
+            about |= sign if large and place.name == "seed-2" else {}
+            RunFolder(folder).write_summary({**dict.fromkeys(NEEDED), **about})
+    chosen, lines = choose(tmp_path)
+    assert [method.stages[0].training.learning_rate for method in chosen.methods] == [0.1, 0.1]
+    assert [line["mean"] for line in lines] == pytest.approx([0.5, 0.6] * 2)
+    assert [line["diverged"] for line in lines] == [0, 1] * 2
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "algorithm.pull",
@@ -189,3 +211,12 @@ def test_clearing_forgets_the_study_and_nothing_else(tmp_path: Path) -> None:
     clear(tmp_path)
     assert [path.name for path in tmp_path.rglob("*")] == ["seed-3", "mine.txt"]
     assert not (tmp_path / TUNING / SWEEP).exists()
+
+
+def test_clearing_does_not_follow_a_link_to_a_sweep(tmp_path: Path) -> None:
+    swept(tmp_path / "other", table(), Sweep.of(["training.learning_rate=0.1,0.2"]))
+    before = sorted((tmp_path / "other").rglob("*"))
+    begin(parse(table()), tmp_path / "mine")
+    (tmp_path / "mine" / TUNING).symlink_to(tmp_path / "other" / TUNING)
+    clear(tmp_path / "mine")
+    assert sorted((tmp_path / "other").rglob("*")) == before

@@ -284,6 +284,14 @@ def test_a_number_that_diverged_is_kept_as_such(tmp_path: Path) -> None:
     assert "Infinity" not in (tmp_path / "2.json").read_text()
 
 
+def test_nothing_is_kept_behind_a_link(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "tried").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(CoterieError, match="tried is a link"):
+        Tried(2, (1.0,), 1.0, 3, 0.5).save(tmp_path / "tried" / "2.json", "this")
+    assert not list((tmp_path / "elsewhere").iterdir())
+
+
 def test_clients_choose_no_models_while_the_number_is_chosen() -> None:
     """They would hold points out twice, and train a model that nobody wants."""
     data = _lines(2, clients=6)

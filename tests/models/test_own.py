@@ -5,13 +5,14 @@ from __future__ import annotations
 import py_compile
 import sys
 from collections.abc import Iterator
+from importlib.machinery import EXTENSION_SUFFIXES, PathFinder
 from importlib.util import cache_from_source
 from pathlib import Path
 
 import pytest
 
 from coterie import CoterieError
-from coterie.models import build
+from coterie.models import beside, build
 from coterie.models.own import sources_of
 
 NETS = """
@@ -130,6 +131,37 @@ def test_all_files_of_packages_beside_it_are_found(folder: Path) -> None:
         (folder / name).write_text(code)
     found = [str(path.relative_to(folder)) for path in sources_of("mine.nets:Net", folder)]
     assert found == ["mine/nets.py", "broken_one.py", "mine/__init__.py", "plain_folder/inner.py"]
+
+
+def test_so_is_what_an_import_loads_that_is_no_source_or_behind_a_link(folder: Path) -> None:
+    for name in ("mine/__init__.py", "elsewhere/linked.py"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).touch()
+    (folder / "mine" / f"fast{EXTENSION_SUFFIXES[0]}").write_bytes(b"\x7fELF\0")
+    (folder / "mine" / "inner").symlink_to(folder / "elsewhere")
+    (folder / "elsewhere" / "round").symlink_to(folder / "mine")
+    found = [str(path.relative_to(folder)) for path in sources_of("mine:Net", folder)]
+    assert found == ["mine/__init__.py", f"mine/fast{EXTENSION_SUFFIXES[0]}", "mine/inner/linked.py"]
+
+
+def test_installed_packages_below_it_are_loaded_as_everywhere(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as those of .venv; but all of an experiment that lies in an environment is read from source."""
+    monkeypatch.setattr(beside, "_INSTALLED", (str(folder / ".venv"),))
+    inner = folder / ".venv" / "experiments"
+    (inner / "mine").mkdir(parents=True)
+    build("nets_of_mine:Net", (2,), 4, folder=folder)
+
+    def from_source(place: Path) -> bool:
+        (place / "looked_for.py").touch()
+        found = PathFinder.find_spec("looked_for", [str(place)])
+        return found is not None and isinstance(found.loader, beside.FromSource)
+
+    assert from_source(folder)
+    assert not from_source(inner / "mine")
+    beside.open_to_imports(inner)
+    assert from_source(inner / "mine")
 
 
 @pytest.mark.parametrize("module", ["nets_of_mine", "layers_of_mine"])

@@ -72,6 +72,7 @@ def test_numbers_behind_a_claim_are_told() -> None:
         "a / M > b < c",
         "a / M / x − b / M > 0",
         "b × a / M / x > 0",
+        "a / M / x − b / M / x − c / M / x > 0",
     ],
 )
 def test_what_is_no_comparison_is_refused(text: str) -> None:

@@ -17,12 +17,14 @@ from pathlib import Path
 import pytest
 
 from coterie.cli.main import LOST, main
+from coterie.files import write_json
 from coterie.reproduction import items as items_module
 from coterie.reproduction import play as play_module
 from coterie.reproduction.items import Item, load
 from coterie.reproduction.page import claims, markdown
 from coterie.reproduction.play import missing
 from coterie.reproduction.results import Line, Results, place
+from coterie.runs.folder import NEEDED, RunFolder
 
 ITEM = """
 title = "A small table"
@@ -132,8 +134,34 @@ def test_a_run_that_diverged_has_no_numbers(here: Path, capsys: pytest.CaptureFi
     assert "The run diverged" in said.err
     assert "not held: errors are positive" in said.out
     found = kept(load("fedsoft-table-1", here))
-    assert all(math.isnan(line.value) for line in found.lines if line.column == "MSE")
+    assert {line.column for line in found.lines} == {"MSE", "loss"}
+    assert all(math.isnan(line.value) for line in found.lines)
     assert missing(load("fedsoft-table-1", here), "quick", found) == []
+
+
+@pytest.mark.parametrize(
+    "sign",
+    [{"stopped": {"rounds": 2, "says": "The run diverged."}}, {"verdict": {"findings": ["diverged"]}}],
+    ids=["stopped", "verdict"],
+)
+def test_nor_has_it_curves_or_points_and_they_are_not_missed(here: Path, sign: dict[str, object]) -> None:
+    changed(here, 'kind = "runs"', 'kind = "runs"\nfigure = "importance"')
+    item = changed(here, "clusters = 2", "clusters = 2, mixture = '10:90'")
+    results = Results(Path("none"))
+    left = missing(item, "quick", results)
+    assert len(left) == 4
+    for one in left:
+        store = RunFolder(Path(one.method, str(one.seed)))
+        store.folder.mkdir(parents=True)
+        for number in range(2):
+            store.append({"round": number, "stage": 0, "sent": 1, "loss": 1.0})
+        store.write_summary({**dict.fromkeys(NEEDED), "rounds": 2, **sign})
+        write_json(store.folder / play_module.MADE, {})
+        assert play_module._take(store.folder, [(play_module.Work(item, "quick", results), one)])
+    assert {(line.column, line.round) for line in results.lines} == {("MSE", None), ("loss", 2)}
+    assert all(math.isnan(line.value) for line in results.lines)
+    assert results.points == []
+    assert missing(item, "quick", results) == []
 
 
 def changed(here: Path, old: str, new: str) -> Item:

@@ -98,7 +98,7 @@ def resume(
     from coterie.backends.processes import here
     from coterie.data.sources.catalogue import use
     from coterie.experiment.experiment import load_kept
-    from coterie.experiment.study import is_study
+    from coterie.experiment.study import is_study, refuse_links
     from coterie.experiment.trust import check as check_trust
     from coterie.runs.lock import locked
 
@@ -114,6 +114,7 @@ def resume(
     refuse_from_python(folder, "go on there with coterie.run(..., out=..., resume=True)")
     asked = here().agree(lambda: load_kept(folder))
     here().agree(lambda: check_trust(asked, folder, trust))
+    here().agree(lambda: refuse_links(asked, folder))
     prepared = here().agree(asked.prepare)
     with ExitStack() as held:
         here().once(lambda: held.enter_context(locked(folder)))
@@ -162,16 +163,14 @@ def _begin(asked: Experiment, folder: Path, again: bool, text: str) -> None:
 def _make_room(experiment: Experiment, folder: Path, again: bool) -> None:
     """Refuse a folder that holds a run, or forget that run, whose methods need not be those of the run to come."""
     from coterie.experiment.study import clear as clear_study
-    from coterie.experiment.study import is_study
-    from coterie.files import refuse_link
+    from coterie.experiment.study import is_study, refuse_links
     from coterie.model_selection.choice import anything_tried, forget
     from coterie.report.compare import labels_of
     from coterie.runs.folder import RunFolder
     from coterie.runs.lock import locked
 
     folders = [folder, *(experiment.folder_of(method, folder) for method in experiment.methods)]
-    for inner in folders[1:] if experiment.several else ():
-        refuse_link(inner)
+    refuse_links(experiment, folder)
     taken = [RunFolder(one) for one in folders if RunFolder(one).taken or anything_tried(one)]
     study = is_study(folder)
     if (taken or study) and not again:

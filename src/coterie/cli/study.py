@@ -29,7 +29,14 @@ def run_study(
     Did every run end well?
     """
     from coterie.experiment.experiment import parse
-    from coterie.experiment.study import begin, begin_sweep, clear, tuning_of
+    from coterie.experiment.study import (
+        begin,
+        begin_sweep,
+        clear,
+        refuse_links,
+        refuse_links_of_sweep,
+        tuning_of,
+    )
     from coterie.experiment.trust import remember
     from coterie.runs.lock import locked
 
@@ -37,6 +44,9 @@ def run_study(
     asked = parse(*read)
     tuning = None if sweep is None else tuning_of(read, sweep)
     _refuse_taken(folder, again)
+    refuse_links(asked, folder)
+    if tuning is not None:
+        refuse_links_of_sweep(tuning.experiment, folder)
     _check(asked)
     remember(asked)
     with locked(folder):
@@ -83,7 +93,16 @@ def go_on(folder: Path, jobs: int, wide: bool, trust: bool = False) -> bool:
     Did every run end well? Of what a sweep tries, some may not.
     """
     from coterie.experiment.experiment import load_kept
-    from coterie.experiment.study import CHOICE, SWEEP, TUNING, begin, choose, mend
+    from coterie.experiment.study import (
+        CHOICE,
+        SWEEP,
+        TUNING,
+        begin,
+        choose,
+        mend,
+        refuse_links,
+        refuse_links_of_sweep,
+    )
     from coterie.experiment.trust import check
     from coterie.files import read_kept, with_checksum, write_json
 
@@ -91,6 +110,7 @@ def go_on(folder: Path, jobs: int, wide: bool, trust: bool = False) -> bool:
     if (folder / TUNING / SWEEP).is_file() and not (folder / "experiment.toml").is_file():
         tuning = load_kept(folder / TUNING)
         check(tuning, folder, trust)
+        refuse_links_of_sweep(tuning, folder)
         _play(tuning, folder / TUNING, folder, jobs)
         chosen, lines = choose(folder)
         write_json(folder / CHOICE, with_checksum({"tried": lines}))
@@ -103,6 +123,7 @@ def go_on(folder: Path, jobs: int, wide: bool, trust: bool = False) -> bool:
         _show_choice(read_kept(folder / CHOICE)["tried"])
     asked = load_kept(folder)
     check(asked, folder, trust)
+    refuse_links(asked, folder)
     mend(asked, folder)
     _play(asked, folder, folder, jobs)
     return _show(asked, folder, wide)
@@ -169,8 +190,8 @@ def _show(asked: Experiment, folder: Path, wide: bool) -> bool:
     for line in over_seeds(summaries):
         say(console, line)
     say(console, f"\nThe runs are in {folder}, the table in {folder / TABLE}")
-    first = next(iter(runs_of(asked, folder)))
-    say(console, f"`coterie show {first}` shows one seed client by client")
+    first, what = next(iter(runs_of(asked, folder))), "one seed" if asked.seeds else "the run"
+    say(console, f"`coterie show {first}` shows {what} client by client")
     return not any(ended_badly(one) for run in summaries for one in run.values())
 
 

@@ -27,6 +27,7 @@ from coterie.model_selection.choice import forget
 from coterie.protocol.stages import Progress
 from coterie.runs.folder import RunFolder
 from coterie.runs.lock import locked
+from coterie.runs.verdict import ended_badly
 
 HELD_OUT = 0.25  # of a client's training points, where a sweep's experiment does not say
 TUNING, SWEEP, BASE, CHOICE = "tuning", "sweep.json", "base.toml", "tuning.json"
@@ -93,12 +94,22 @@ def runs_of(asked: Experiment, folder: Path) -> dict[Path, Experiment]:
     return {folder / f"seed-{seed}": asked.with_seed(seed) for seed in asked.seeds}
 
 
+def refuse_links(asked: Experiment, folder: Path) -> None:
+    """In place of the folders of its seeds and methods; the one that the user names may be a link."""
+    for place, one in runs_of(asked, folder).items():
+        for inner in (place, *(one.folder_of(method, place) for method in one.methods)):
+            if inner != folder:
+                refuse_link(inner)
+
+
+def refuse_links_of_sweep(tuning: Experiment, folder: Path) -> None:
+    refuse_link(folder / TUNING)
+    refuse_links(tuning, folder / TUNING)
+
+
 def begin(asked: Experiment, folder: Path) -> None:
     """Write what is to be run, once for the study and once for each run, so that either can go on by itself."""
-    runs = runs_of(asked, folder)
-    for place in runs if asked.seeds else ():
-        refuse_link(place)
-    for place, experiment in {**runs, folder: asked}.items():
+    for place, experiment in {**runs_of(asked, folder), folder: asked}.items():
         make_folder(place if experiment.several or experiment.seeds else place / "clients")
         write_whole(place / "experiment.toml", toml.sealed(experiment.resolved()).encode())
 
@@ -135,7 +146,9 @@ def mend(asked: Experiment, folder: Path) -> None:
 
 def clear(folder: Path) -> None:
     """Forget an earlier study in this folder, and nothing else that lies there."""
-    runs = [folder, *folder.glob("seed-*"), folder / TUNING, *folder.glob(f"{TUNING}/seed-*")]
+    runs = [folder, *folder.glob("seed-*")]
+    if not (folder / TUNING).is_symlink():
+        runs += [folder / TUNING, *folder.glob(f"{TUNING}/seed-*")]
     runs = [run for run in runs if run.is_dir() and (run == folder or not run.is_symlink())]
     places = [place for run in reversed(runs) for place in (*(run / label for label in _labels(run)), run)]
     with ExitStack() as held:
@@ -144,8 +157,9 @@ def clear(folder: Path) -> None:
         for place in places:
             forget(place)
             RunFolder(place).clear(keep_folder=place == folder)
-    for name in (f"{TUNING}/{SWEEP}", f"{TUNING}/{BASE}", CHOICE, TABLE):
-        (folder / name).unlink(missing_ok=True)
+    of_sweep = [folder / TUNING / name for name in (SWEEP, BASE) if folder / TUNING in runs]
+    for path in (*of_sweep, folder / CHOICE, folder / TABLE):
+        path.unlink(missing_ok=True)
     for place in (*folder.glob("seed-*"), folder / TUNING):
         with suppress(OSError):  # not empty, or not there
             place.rmdir()
@@ -271,7 +285,8 @@ def choose(folder: Path) -> tuple[Experiment, list[dict[str, Any]]]:
     """After the sweep: the experiment with the best values, and every value with its score.
 
     Best is the highest mean accuracy of personal models on the held-out points over the seeds, or the least loss where
-    there are no classes. A run that diverged has the worst score there is.
+    there are no classes. A run that diverged has the worst score there is, and values with fewer of them are better,
+    whatever their mean.
     """
     tuning = load_kept(folder / TUNING)
     toml.load_kept(folder / TUNING / BASE)
@@ -293,16 +308,15 @@ def choose(folder: Path) -> tuple[Experiment, list[dict[str, Any]]]:
 
 
 def _score(tuning: Experiment, folder: Path, label: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    found, name = [], "loss"
+    found, name, n_diverged = [], "loss", 0
     for place, experiment in runs_of(tuning, folder).items():
         method = next(one for one in experiment.methods if one.label == label)
         summary = RunFolder(experiment.folder_of(method, place)).summary()
         personal = summary["personal"]
         name = "accuracy" if "accuracy" in personal else "loss"
         worst = 0.0 if name == "accuracy" else math.inf
-        diverged = (
-            personal[name] is None or "stopped" in summary
-        )  # then it has the centers of an earlier round
+        diverged = personal[name] is None or ended_badly(summary)  # the score may be of an earlier round
+        n_diverged += diverged
         found.append(worst if diverged else float(personal[name]))
     mean = fmean(found)
     return {
@@ -312,5 +326,6 @@ def _score(tuning: Experiment, folder: Path, label: str, values: Mapping[str, An
         "mean": mean,
         "std": stdev(found) if len(found) > 1 and math.isfinite(mean) else None,
         "seeds": len(found),
-        "order": mean if name == "accuracy" else -mean,
+        "diverged": n_diverged,
+        "order": (-n_diverged, mean if name == "accuracy" else -mean),
     }

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from coterie.errors import CoterieError, require
-from coterie.files import make_folder, read_kept, with_checksum, write_json, write_whole
+from coterie.files import make_folder, read_kept, refuse_link, with_checksum, write_json, write_whole
 from coterie.validation import Checked
 
 JSON, CSV, PLOT = "choice.json", "choice.csv", "choice.png"
@@ -64,6 +64,7 @@ class Tried:
 
     def save(self, path: Path, asked: str) -> None:
         """With a hash of what was asked for, so that nothing else is taken for it."""
+        refuse_link(path.parent)
         make_folder(path.parent)
         write_json(path, with_checksum({"asked": asked, **asdict(self)}), indent=None)
 

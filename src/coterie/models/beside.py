@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import os
+import site
 import sys
 from importlib.machinery import (
     EXTENSION_SUFFIXES,
@@ -20,6 +21,8 @@ from pathlib import Path
 from types import CodeType
 
 _folders: set[str] = set()  # whose modules are read from source
+_INSTALLED = (sys.prefix, sys.base_prefix, site.getuserbase())  # below them lie installed packages
+_CODE = (*SOURCE_SUFFIXES, *EXTENSION_SUFFIXES)
 
 
 class FromSource(SourceFileLoader):
@@ -59,7 +62,16 @@ def _hook(path: str) -> FileFinder:
 
 
 def _is_beside(path: str) -> bool:
-    return any(path == folder or path.startswith(folder + os.sep) for folder in _folders)
+    return any(_below(path, folder) and not _installed(path, folder) for folder in _folders)
+
+
+def _installed(path: str, folder: str) -> bool:
+    """Of an environment that lies below the experiment's folder, as .venv often does."""
+    return any(_below(path, home) and not _below(folder, home) for home in _INSTALLED)
+
+
+def _below(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(os.path.join(folder, ""))
 
 
 def files_of(module: str, folder: Path) -> list[Path]:
@@ -80,7 +92,21 @@ def files_of(module: str, folder: Path) -> list[Path]:
 def _files(spec: ModuleSpec) -> list[Path]:
     if spec.submodule_search_locations is None:
         return [] if spec.origin is None else [Path(spec.origin)]
-    return [file for place in spec.submodule_search_locations for file in Path(place).rglob("*.py")]
+    return [file for place in spec.submodule_search_locations for file in _code_below(place)]
+
+
+def _code_below(folder: str) -> list[Path]:
+    """In linked folders too, since imports enter them; in each once, for links may lead round."""
+    files: list[Path] = []
+    seen: set[str] = set()
+    for place, inner, names in os.walk(folder, followlinks=True):
+        inner.sort()  # so that the same of two links is taken wherever the folder is copied
+        if os.path.realpath(place) in seen:
+            inner.clear()
+            continue
+        seen.add(os.path.realpath(place))
+        files += [Path(place, name) for name in names if name.endswith(_CODE)]
+    return files
 
 
 def _imported_by(file: Path) -> set[str]:

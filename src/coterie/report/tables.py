@@ -94,7 +94,7 @@ def swept(lines: Sequence[Mapping[str, Any]]) -> Table:
         values = ", ".join(f"{key}={value}" for key, value in line["values"].items())
         mean = math.inf if line["mean"] is None else line["mean"]
         score = f"{mean:.4g}" + ("" if line["std"] is None else f" ± {line['std']:.2g}")
-        mark = "chosen" if line["chosen"] else ""
+        mark = "chosen" if line["chosen"] else "diverged" if line.get("diverged") else ""
         table.add_row(escape(line["method"]), escape(values), score, str(line["seeds"]), mark)
     return table
 

@@ -98,8 +98,12 @@ def _value(side: str, variant: str, cells: Mapping[Cell, float]) -> float | None
 
 def _terms(side: str) -> list[tuple[float, list[str]]]:
     """What is added up: each a factor, negative after a minus, and (variant, method, column)."""
-    found = []
-    for number, term in enumerate(side.split(" − ")):
+    found, terms = [], side.split(" − ")
+    if len(terms) > 2:
+        raise ValueError(
+            f"{side!r} is no side of a comparison: it is a difference of {len(terms)}, not of two"
+        )
+    for number, term in enumerate(terms):
         factor, _, cell = term.rpartition(" × ")
         if factor and not _NUMBER.fullmatch(factor):
             raise ValueError(f"{side!r} is no side of a comparison: {factor!r} is no number")

@@ -53,7 +53,10 @@ def _grid(panels: int, across: int, wide: float = WIDE, high: float = HIGH) -> t
 
 
 def _nothing(item: Item) -> CoterieError:
-    return CoterieError(f"{item.name} has no results to draw; run it first: coterie reproduce {item.name}")
+    return CoterieError(
+        f"{item.name} has no results to draw: its runs diverged, or are still to be made: "
+        f"coterie reproduce {item.name}"
+    )
 
 
 # numbers

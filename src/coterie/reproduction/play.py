@@ -34,6 +34,7 @@ from coterie.reproduction.points import HEADS, Point, rows_of
 from coterie.reproduction.results import Line, Results
 from coterie.runs.folder import RunFolder
 from coterie.runs.lock import locked
+from coterie.runs.verdict import ended_badly
 
 MADE, CLUSTERING = "made.json", "clustering.json"
 Run = tuple[str, int]  # a hash of settings, and a seed
@@ -52,6 +53,7 @@ class Wanted:
 def missing(item: Item, size: str, results: Results) -> list[Wanted]:
     """Runs of which a column is not there, or what a figure draws, made with the settings that the item has today."""
     there: dict[tuple[str, str, int], set[str]] = {}
+    ended_well = {line.run for line in results.lines if not math.isnan(line.value)}
     for line in results.lines:
         method = line.method if item.kind == "runs" else ""
         there.setdefault((line.variant, method, line.seed), set()).add(line.column)
@@ -62,7 +64,7 @@ def missing(item: Item, size: str, results: Results) -> list[Wanted]:
         for row, settings in item.hashes(size).items()
         for seed in item.seeds(size)
         if not columns <= there.get((*row, seed), set())
-        or (_has_points(item, size, seed) and row not in drawn)
+        or (_has_points(item, size, seed) and (*row, seed) in ended_well and row not in drawn)
     ]
 
 
@@ -135,21 +137,22 @@ def _take(folder: Path, wanted: For) -> bool:
 def _of_run(item: Item, folder: Path, run: Wanted, made: int) -> list[Line]:
     """Every column of a finished run; of a curve the rounds that were measured, and the last in any case.
 
-    One that was stopped, since it diverged, has the centers of an earlier round: its numbers are none.
+    One that diverged may have the centers of an earlier round: its numbers are none.
     """
     store = RunFolder(folder)
     summary = store.summary()
-    records = store.records(summary["rounds"])
-    stopped = "stopped" in summary
 
     def line(column: str, number: int | None, value: float) -> Line:
         return Line(run.variant, run.method, column, run.seed, number, value, made, run.settings)
 
+    if ended_badly(summary):
+        last = summary["rounds"]
+        return [line(one.name, last if one.by_round else None, math.nan) for one in item.columns]
+    records = store.records(summary["rounds"])
     found = []
     for column in item.columns:
         if not column.by_round:
-            value = math.nan if stopped else measure(column.of)(summary, records)
-            found.append(line(column.name, None, value))
+            found.append(line(column.name, None, measure(column.of)(summary, records)))
             continue
         values = curve(column.of)(summary, records)
         found += [
@@ -161,7 +164,9 @@ def _of_run(item: Item, folder: Path, run: Wanted, made: int) -> list[Line]:
 
 
 def _points(item: Item, folder: Path, run: Wanted) -> list[Point]:
-    """Of every round in a figure that has something by round, else of the last."""
+    """Of every round in a figure that has something by round, else of the last; none of a run that diverged."""
+    if ended_badly(RunFolder(folder).summary()):
+        return []
     every_round = any(column.by_round for column in item.columns)
     rows = rows_of(str(item.figure), RunFolder(folder), every_round)
     return [Point(run.variant, run.method, run.settings, number, row) for number, row in rows]
