@@ -100,8 +100,7 @@ def choose_clusters(
         tried.append(_best_attempt(partial(begin, clusters), split, choosing.n_init, kept, experiment, watch))
     choice = Choice.among(tried, choosing.gain)
     if out is not None:
-        folder = Path(out)
-        here().once(lambda: choice.save(folder))
+        here().once(partial(choice.save, Path(out)))
     return choice
 
 
