@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from coterie import ALGORITHMS, Algorithm, Choosing, Graph, Participation, Privacy, Training
@@ -217,6 +218,25 @@ def _measured(file: Path) -> str:
     return "\n".join([f"From {where}:", "", *markdown(report), ""])
 
 
+def which_method() -> str:
+    """The page as it is, with the personal models of all methods, from the result file."""
+    report = json.loads((HERE.parent / "experiments/results/all_methods.json").read_text(encoding="utf-8"))
+    runs = report["runs"]
+    settings = list(dict.fromkeys(run["setting"] for run in runs))
+    rows = [f"| | {' | '.join(settings)} |", "|---" * (len(settings) + 1) + "|"]
+    for method in dict.fromkeys(run["method"] for run in runs):
+        mine = [[r for r in runs if (r["method"], r["setting"]) == (method, one)] for one in settings]
+        rows.append(f"| {method} | {' | '.join(_personal(each) for each in mine)} |")
+    return _filled(HERE / "how-to" / "which-method.md", "all methods", "\n".join([*rows, ""]))
+
+
+def _personal(runs: list[dict[str, Any]]) -> str:
+    """The mean over seeds, and that of the worst tenth of the clients where accuracy is measured."""
+    worst = [run["worst tenth"] for run in runs]
+    mean = fmean(run["personal"] for run in runs)
+    return f"{mean:.1f}" if None in worst else f"{mean:.3f} ({fmean(worst):.2f})"
+
+
 def _filled(page: Path, name: str, text: str) -> str:
     """The page with this text between its two comments `name: ...` and `end of name`."""
     between = re.compile(f"(<!-- {name}:.*?-->\n).*?(<!-- end of {name} -->)", re.DOTALL)
@@ -306,6 +326,7 @@ PAGES = {
     "reference/algorithms.md": algorithms,
     "reference/settings.md": settings,
     "explanation/speed.md": speed,
+    "how-to/which-method.md": which_method,
 }
 
 if __name__ == "__main__":
