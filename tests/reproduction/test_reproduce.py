@@ -118,6 +118,17 @@ def test_an_item_is_run_shown_and_kept(here: Path, capsys: pytest.CaptureFixture
     assert not Path("runs").exists()
 
 
+def test_a_part_alone_is_run(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["reproduce", "fedsoft-table-1", "--quick", "--results", "kept"]
+    assert main([*command, "--variant", "p*", "--method", "Local", "--seeds", "1"]) == 0
+    said = capsys.readouterr().out
+    assert "(1 of 1 runs)" in said
+    assert "not run: errors are positive" in said
+    assert {line.run for line in kept(load("fedsoft-table-1", here)).lines} == {("pure", "Local", 1)}
+    assert main([*command, "--method", "FedProx"]) == 2
+    assert "--method is 'FedProx'; allowed are 'FedAvg', 'Local'" in capsys.readouterr().err
+
+
 def test_a_run_that_is_missing_is_played(here: Path) -> None:
     item = load("fedsoft-table-1", here)
     results = Results(Path("none"))
@@ -195,7 +206,7 @@ def test_results_of_former_settings_are_not_shown_and_made_again(
     assert {(one.method, one.seed) for one in missing(item, "quick", results)} == {("Local", 0), ("Local", 1)}
     text = markdown(item, [("quick", results)])
     assert "| Local |" not in text
-    assert "not run: pure, seed 0, pure, seed 1; not shown: 2 runs made with former settings." in text
+    assert "not run: pure: Local; not shown: 2 runs made with former settings." in text
 
     assert main(command) == 0
     results = kept(item)

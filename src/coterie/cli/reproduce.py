@@ -15,6 +15,7 @@ from coterie.errors import CoterieError, Interrupted, Lost
 if TYPE_CHECKING:
     from coterie.experiment.study import Task
     from coterie.reproduction.items import Item
+    from coterie.reproduction.part import Part
     from coterie.reproduction.play import Work
     from coterie.reproduction.results import Results
 
@@ -36,6 +37,16 @@ def reproduce(
         bool,
         typer.Option("--bounded", help="The paper's clients and models, with fewer rounds or less data."),
     ] = False,
+    variant: Annotated[
+        list[str] | None,
+        typer.Option(help="Only these variants, such as 'CIFAR-10*'; may be given more than once."),
+    ] = None,
+    method: Annotated[
+        list[str] | None, typer.Option(help="Only these methods, such as FedAvg or 'FedSoft*'; likewise.")
+    ] = None,
+    seeds: Annotated[
+        str | None, typer.Option(help="Only these of the item's seeds, such as 0 or 0-2.")
+    ] = None,
     jobs: Annotated[int, typer.Option(help="Runs at a time, each in a process of its own.")] = 1,
     out: Annotated[
         Path, typer.Option(help="A folder for the runs, which items with the same settings share.")
@@ -48,8 +59,10 @@ def reproduce(
     """Run tables and figures of the papers, and show ours beside the published values and claims."""
     from coterie.cli.study import check_jobs
     from coterie.data.sources.catalogue import use
+    from coterie.experiment.study import parse_seeds
     from coterie.reproduction.figures import needs_matplotlib
-    from coterie.reproduction.items import folder_of_items, load, matching, names
+    from coterie.reproduction.items import folder_of_items
+    from coterie.reproduction.part import Part
     from coterie.reproduction.play import Work, missing
     from coterie.reproduction.results import Results, place
 
@@ -61,21 +74,29 @@ def reproduce(
     if not everything and not items:
         _list(folder, results or folder / "results")
         return 0
-    known = names(folder) if everything else [name for word in items or [] for name in matching(word, folder)]
-    asked = sorted((load(name, folder) for name in dict.fromkeys(known)), key=lambda item: item.minutes(size))
+    part = Part(tuple(variant or ()), tuple(method or ()), parse_seeds(seeds) if seeds is not None else ())
+    asked = part.chosen(_asked(None if everything else items, folder, size), size)
     if any(item.figure for item in asked):
         needs_matplotlib()
     works = []
     for item in asked:
         path = place(results, item, size) if results else out / f"{item.name}-{size}" / "results"
         works.append(Work(item, size, Results.load(path, item, size)))
-    problem = _play(works, out, jobs)
+    problem = _play(works, out, jobs, part)
     for work in works:
-        if not problem or not missing(work.item, work.size, work.results):
+        if not problem or not missing(work.item, work.size, work.results, part):
             _show(work)
     if problem:
         raise problem
     return 0
+
+
+def _asked(words: list[str] | None, folder: Path, size: str) -> list[Item]:
+    """The items that are named, or all; the cheapest first."""
+    from coterie.reproduction.items import load, matching, names
+
+    known = names(folder) if words is None else [name for word in words for name in matching(word, folder)]
+    return sorted((load(name, folder) for name in dict.fromkeys(known)), key=lambda item: item.minutes(size))
 
 
 def _size(quick: bool, bounded: bool) -> str:
@@ -86,13 +107,13 @@ def _size(quick: bool, bounded: bool) -> str:
     return "quick" if quick else "bounded" if bounded else "full"
 
 
-def _play(works: list[Work], out: Path, jobs: int) -> Lost | None:
-    """What is missing; why some of it is missing still."""
+def _play(works: list[Work], out: Path, jobs: int, part: Part) -> Lost | None:
+    """What is missing of this part; why some of it is missing still."""
     from coterie.bench.provenance import provenance
     from coterie.report.progress import ManyWatcher
     from coterie.reproduction.play import play, prepare, take
 
-    left = take(works, out)
+    left = take(works, out, part)
     if not left:
         return None
     ahead = prepare(left, out)

@@ -5,10 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from coterie.reproduction.claims import Outcome, check
-from coterie.reproduction.items import Item
+from coterie.reproduction.items import Item, Row
 from coterie.reproduction.results import Results
+
+if TYPE_CHECKING:
+    from coterie.reproduction.play import Wanted
 
 
 @dataclass(frozen=True)
@@ -105,10 +109,26 @@ def _made(item: Item, size: str, results: Results) -> str:
         if changes
         else ""
     )
-    left = dict.fromkeys((one.variant, one.seed) for one in missing(item, size, results))
-    wanting = "; not run: " + ", ".join(f"{v or 'all'}, seed {s}" for v, s in left) if left else ""
+    wanting = f"; not run: {_named(item, size, left)}" if (left := missing(item, size, results)) else ""
     former = f"; not shown: {former_runs(results)}" if results.former else ""
     return f"`{command(item, size)}`; {'; '.join(makers)}{changed}{wanting}{former}."
+
+
+def _named(item: Item, size: str, left: Sequence[Wanted]) -> str:
+    """Such as: 10:90 (seeds 1, 2); linear: FedAvg, Local. What lacks the same seeds stands together."""
+    seeds: dict[Row, list[str]] = {}
+    for one in left:
+        seeds.setdefault((one.variant, one.method), []).append(str(one.seed))
+    alike: dict[tuple[str, str], list[str]] = {}
+    for (variant, method), each in seeds.items():
+        which = "" if len(each) == len(item.seeds(size)) else f" (seeds {', '.join(each)})"
+        alike.setdefault((variant, which), []).append(method)
+    said = []
+    for (variant, which), methods in alike.items():
+        every = len(methods) == sum(row[0] == variant for row in item.hashes(size))
+        parts = [variant, "" if every else ", ".join(methods)]
+        said.append((": ".join(filter(None, parts)) or "all") + which)
+    return "; ".join(said)
 
 
 def command(item: Item, size: str) -> str:

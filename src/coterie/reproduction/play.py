@@ -30,6 +30,7 @@ from coterie.protocol.stages import Progress
 from coterie.reproduction import clusterings
 from coterie.reproduction.items import Item
 from coterie.reproduction.measures import curve, measure
+from coterie.reproduction.part import ALL, Part
 from coterie.reproduction.points import HEADS, Point, rows_of
 from coterie.reproduction.results import Line, Results
 from coterie.runs.folder import RunFolder
@@ -50,7 +51,7 @@ class Wanted:
     settings: str  # a hash
 
 
-def missing(item: Item, size: str, results: Results) -> list[Wanted]:
+def missing(item: Item, size: str, results: Results, part: Part = ALL) -> list[Wanted]:
     """Runs of which a column is not there, or what a figure draws, made with the settings that the item has today."""
     there: dict[tuple[str, str, int], set[str]] = {}
     ended_well = {line.run for line in results.lines if not math.isnan(line.value)}
@@ -63,6 +64,7 @@ def missing(item: Item, size: str, results: Results) -> list[Wanted]:
         Wanted(*row, seed, settings)
         for row, settings in item.hashes(size).items()
         for seed in item.seeds(size)
+        if part.has(*row, seed)
         if not columns <= there.get((*row, seed), set())
         or (_has_points(item, size, seed) and (*row, seed) in ended_well and row not in drawn)
     ]
@@ -107,11 +109,11 @@ class Ahead:
         return work.item.minutes(work.size) / work.item.runs(work.size)
 
 
-def take(works: Iterable[Work], out: Path) -> dict[Run, For]:
+def take(works: Iterable[Work], out: Path, part: Part = ALL) -> dict[Run, For]:
     """What is missing: numbers are taken from the runs that are there, and the other runs are left."""
     left: dict[Run, For] = {}
     for work in works:
-        for one in missing(work.item, work.size, work.results):
+        for one in missing(work.item, work.size, work.results, part):
             left.setdefault((one.settings, one.seed), []).append((work, one))
     return {run: wanted for run, wanted in left.items() if not _take(_folder_of(run, out), wanted)}
 

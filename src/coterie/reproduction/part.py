@@ -1,0 +1,62 @@
+"""A part of an item: some of its variants, methods and seeds, where not all are to be run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from coterie.errors import CoterieError
+from coterie.reproduction.items import Item
+
+
+@dataclass(frozen=True)
+class Part:
+    """Names may have * and ?. Without any names, or any seeds, it is all of them."""
+
+    variants: tuple[str, ...] = ()
+    methods: tuple[str, ...] = ()
+    seeds: tuple[int, ...] = ()
+
+    def has(self, variant: str, method: str, seed: int) -> bool:
+        return (
+            _matches(variant, self.variants)
+            and _matches(method, self.methods)
+            and (not self.seeds or seed in self.seeds)
+        )
+
+    def chosen(self, items: Sequence[Item], size: str) -> list[Item]:
+        """The items that have a run of it. Everything that is named must be in one of them."""
+        rows = {
+            item.name: [(*row, s) for row in item.hashes(size) for s in item.seeds(size)] for item in items
+        }
+        variants, methods, seeds = map(
+            set, zip(*(row for each in rows.values() for row in each), strict=True)
+        )
+        _check("--variant", self.variants, variants)
+        _check("--method", self.methods, methods)
+        if unknown := set(self.seeds) - seeds:
+            raise CoterieError(
+                f"--seeds has {min(unknown)}; allowed are {', '.join(map(str, sorted(seeds)))}"
+            )
+        found = [item for item in items if any(self.has(*row) for row in rows[item.name])]
+        if not found:
+            raise CoterieError("no run has such a variant, method and seed together")
+        return found
+
+
+ALL = Part()
+
+
+def _matches(name: str, patterns: tuple[str, ...]) -> bool:
+    return not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def _check(option: str, patterns: tuple[str, ...], known: set[str]) -> None:
+    names = sorted(known - {""})  # a clustering's methods have no names here, nor has an only variant
+    for pattern in patterns:
+        if not any(fnmatchcase(name, pattern) for name in names):
+            allowed = f"allowed are {', '.join(map(repr, names))}, and patterns such as 'FedAvg*'"
+            raise CoterieError(
+                f"{option} is {pattern!r}; {allowed if names else 'there is nothing to choose'}"
+            )
