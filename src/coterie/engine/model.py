@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 from torch.nn import functional
+from torch.utils.flop_counter import FlopCounterMode
 
 from coterie.data.federation import Task, are_integers
 from coterie.data.images import Normalise, Pixels
@@ -95,6 +96,7 @@ class FunctionalModel:
         self.needs_two = False  # does a batch of one point fail (batch norm over single values)?
         # numbers a point leaves behind in a forward pass, and in one of training; measured by probe
         self.activations = self.training_activations = self.rows.width
+        self.flops = 2 * self.rows.width  # of a point's forward pass; counted by probe
 
     def initial(self, purpose: str) -> Tensor:
         """(width,) a random initialisation; the same on every machine that knows the seed."""
@@ -201,8 +203,8 @@ class FunctionalModel:
         self._check_fit(x, y, classes)
         if not self.integers:
             log.info("the inputs are whole numbers, and the model takes floats: it is given them as floats")
-        counts = _count_activations(self.module, self.pixels.read(x[:1]), self._named())
-        self.activations, self.training_activations = (max(1, count) for count in counts)
+        counts = _count(self.module, self.pixels.read(x[:1]), self._named())
+        self.activations, self.training_activations, self.flops = (max(1, count) for count in counts)
         self.alone_in_evaluation = not self._points_are_separate(x)
         self.needs_two = self._refuses_one_point(x)
         try:
@@ -364,8 +366,8 @@ def first_line(problem: Exception) -> str:
     return said.splitlines()[0] if said else type(problem).__name__
 
 
-def _count_activations(module: nn.Module, x: Tensor, named: dict[str, Tensor]) -> tuple[int, int]:
-    """Numbers that the leaves of a module put out for these points, and those with what they stack in training."""
+def _count(module: nn.Module, x: Tensor, named: dict[str, Tensor]) -> tuple[int, int, int]:
+    """Of these points' forward pass: numbers that the leaves put out, those with what they stack in training; FLOPs."""
     total, stacked = x.numel(), 0
 
     def count(layer: nn.Module, _inputs: object, output: object) -> None:
@@ -377,11 +379,11 @@ def _count_activations(module: nn.Module, x: Tensor, named: dict[str, Tensor]) -
 
     hooks = [m.register_forward_hook(count) for m in module.modules() if not list(m.children())]
     module.eval()
-    with torch.no_grad():
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
         functional_call(module, named, (x,))
     for hook in hooks:
         hook.remove()
-    return total, total + stacked
+    return total, total + stacked, counter.get_total_flops()
 
 
 def as_device(name: torch.device | str | None) -> torch.device | None:
