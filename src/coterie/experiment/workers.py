@@ -89,7 +89,7 @@ class Workers:
 
     def _start(self) -> None:
         ours, theirs = self._spawn.Pipe()
-        threads = max(1, (os.cpu_count() or 1) // self.jobs)
+        threads = max(1, torch.get_num_threads() // self.jobs)  # as many as OMP_NUM_THREADS says, if it does
         process = self._spawn.Process(target=_work, args=(theirs, threads, self.jobs), daemon=True)
         before = signal.signal(signal.SIGINT, signal.SIG_IGN) if _in_main_thread() else None
         process.start()  # it ignores Ctrl-C, as its parent does now, until it can stop well
