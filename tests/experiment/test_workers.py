@@ -24,7 +24,7 @@ def test_a_worker_has_its_share_of_torchs_threads(
 
     pipe = SimpleNamespace(close=lambda: None)
     monkeypatch.setattr(torch, "get_num_threads", lambda: all_threads)
-    workers = Workers([], jobs, lambda *_: None)
+    workers = Workers([object()] * jobs, jobs, lambda *_: None)  # type: ignore[list-item]
     monkeypatch.setattr(workers, "_spawn", SimpleNamespace(Pipe=lambda: (pipe, pipe), Process=process))
     workers._start()
     assert [threads for _, threads, _ in given] == [each]
