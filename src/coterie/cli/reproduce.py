@@ -145,7 +145,7 @@ def _show(work: Work) -> None:
     from rich.markup import escape
 
     from coterie.report.tables import plain
-    from coterie.reproduction.page import blocks, claims, former_runs
+    from coterie.reproduction.page import blocks, claims, distances, former_runs
 
     console, asked, found = open_console(), work.item, work.results
     say(console, f"\n{asked.name}: {asked.title}: ours, and (the paper's)")
@@ -153,6 +153,8 @@ def _show(work: Work) -> None:
         console.print(plain(escape(block.variant), block.headings, block.rows))
     for says, outcome, numbers in claims(asked, found):
         say(console, f"{outcome}: {says}" + (f": {numbers}" if numbers else ""))
+    for line in distances(asked, found):
+        say(console, line)
     for departure in asked.table["departures"]:
         say(console, f"Departure: {departure}")
     if found.former:

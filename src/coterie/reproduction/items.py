@@ -138,6 +138,10 @@ class Item:
         settings = self.table["experiment" if self.kind == "runs" else "clustering"]
         return str(settings.get("data", settings).get("source", "several"))
 
+    def found(self, size: str) -> list[str]:
+        """What we say of the results of this size: what matched, what did not and why."""
+        return [*self.table.get("found", {}).get(size, ())]
+
     def claims(self) -> list[Claim]:
         return [
             Claim(one["says"], one["where"], tuple(one.get("holds", ())), one.get("not_testable"))

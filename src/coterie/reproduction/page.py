@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import TYPE_CHECKING
 
 from coterie.reproduction.claims import Outcome, check
@@ -67,6 +68,26 @@ def claims(item: Item, results: Results) -> list[tuple[str, Outcome, str]]:
     return [(f"{c.says} ({c.where})", *check(c, cells, list(item.variants))) for c in item.claims()]
 
 
+def distances(item: Item, results: Results) -> list[str]:
+    """How far ours are from the paper's numbers, column by column."""
+    ours, theirs = results.over_seeds(), item.values()
+    said = []
+    for column in item.columns:
+        off = {
+            cell: abs(ours[cell][0] - mean)
+            for cell, (mean, _) in theirs.items()
+            if cell[2] == column.name and _known(ours.get(cell))
+        }
+        if off:
+            farthest = max(off, key=lambda cell: off[cell])
+            where = " / ".join(filter(None, farthest[:2]))
+            said.append(
+                f"{column.name}: {_digits(median(off.values()))} from the paper's in the median of {len(off)} "
+                f"cell{'s' if len(off) > 1 else ''}, {_digits(off[farthest])} at most ({where})"
+            )
+    return said
+
+
 # as Markdown
 
 
@@ -87,7 +108,7 @@ def markdown(item: Item, found: Sequence[tuple[str, Results]]) -> str:
             text += [_row(block.headings), _row(["---"] * len(block.headings)), *map(_row, block.rows), ""]
         for says, outcome, numbers in claims(item, results):
             text.append(f"- **{outcome}**: {says}" + (f": {numbers}" if numbers else ""))
-        text.append("")
+        text += [*(f"- {one}" for one in (*distances(item, results), *item.found(size))), ""]
     text += ["Departures from the paper:", ""] if item.table["departures"] else []
     text += [*(f"- {one}" for one in item.table["departures"]), ""]
     return "\n".join(text)
