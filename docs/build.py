@@ -25,6 +25,7 @@ from coterie.experiment.data_section import SOURCES
 from coterie.experiment.experiment import _File
 from coterie.experiment.field_docs import REQUIRED, Explained, explained
 from coterie.models import MODELS
+from coterie.reproduction.figures import draw
 from coterie.reproduction.items import SIZES, Item, load, names
 from coterie.reproduction.page import claims
 from coterie.reproduction.page import markdown as section
@@ -267,13 +268,28 @@ PAPERS = {
 
 
 def _runs(item: Item) -> list[tuple[str, Results]]:
-    """The largest size that was run whole, or else of which something was run, or else with former settings."""
+    """The largest size that was run whole; or else all of which something was run; or else with former settings."""
     kept = HERE.parent / "experiments" / "results"
     each = [(size, Results.load(place(kept, item, size), item, size)) for size in reversed(SIZES)]
     some = [(size, results) for size, results in each if results.lines]
     whole = [(size, results) for size, results in some if not missing(item, size, results)]
     former = [(size, results) for size, results in each if results.former]
-    return (whole or some or former)[:1]
+    return whole[:1] or some or former[:1]
+
+
+def _outcomes(item: Item, found: list[tuple[str, Results]]) -> Counter[str]:
+    """Each claim once: as in the largest size in which it was tested."""
+    sizes = [[outcome for _, outcome, _ in claims(item, results)] for _, results in found]
+    return Counter(
+        next((one for one in each if one != "not run"), "not run") for each in zip(*sizes, strict=True)
+    )
+
+
+def _draw(item: Item, found: list[tuple[str, Results]]) -> None:
+    """What a figure shows, of the largest size that is there."""
+    shown = [results for _, results in found if results.lines]
+    if item.figure and shown:
+        draw(item, shown[0], HERE / "reproduction" / f"{item.name}.png")
 
 
 def reproduction() -> str:
@@ -282,14 +298,14 @@ def reproduction() -> str:
     for name in names(HERE.parent / "experiments"):
         item = load(name, HERE.parent / "experiments")
         found = _runs(item)
-        outcomes = Counter(outcome for _, results in found for _, outcome, _ in claims(item, results))
+        outcomes = _outcomes(item, found)
         said = []
         for size, results in found:
             left = len(missing(item, size, results))
             part = ", in part" if results.lines else ", with former settings"
             said.append(f"{size}{part}" if left else size)
             sizes[said[-1]] += 1
-            total += outcomes if size != "quick" else Counter()
+        total += outcomes if any(size != "quick" for size, _ in found) else Counter()
         kinds = ("held", "not held", "not run", "not testable")
         counts = [str(outcomes[kind]) if found else "" for kind in kinds]
         link = f"[{name}](reproduction/{name.split('-')[0]}.md#{_anchor(item)})"
@@ -332,3 +348,5 @@ PAGES = {
 if __name__ == "__main__":
     for name, page in PAGES.items():
         (HERE / name).write_text(page(), encoding="utf-8")
+    for name in names(HERE.parent / "experiments"):
+        _draw(one := load(name, HERE.parent / "experiments"), _runs(one))

@@ -236,6 +236,27 @@ def test_a_page_names_the_makers_of_what_it_shows_alone(here: Path) -> None:
     assert "before" not in text
 
 
+def test_a_variant_may_be_smaller_in_a_way_of_its_own(here: Path) -> None:
+    before = load("fedsoft-table-1", here).hashes("quick")
+    item = changed(
+        here,
+        'set = { "data.mixture" = "pure" }',
+        """set = { "data.mixture" = "pure" }
+quick = { rounds = 3 }
+[[variant]]
+name = "mixed"
+set = { "data.mixture" = "10:90" }""",
+    )
+    assert item.settings("pure", "quick")["rounds"] == 3
+    assert item.settings("mixed", "quick")["rounds"] == 2
+    assert item.settings("pure", "full")["rounds"] == 4
+    assert item.hashes("quick")["pure", "FedAvg"] != before["pure", "FedAvg"]
+    line = Line("pure", "FedAvg", "MSE", 0, None, 1.0, 0, item.hashes("quick")["pure", "FedAvg"])
+    makers = [{"commit": "a", "machine": "b", "versions": "c"}]
+    text = markdown(item, [("quick", Results(Path("none"), [line], makers=makers))])
+    assert "in place of the full size's: rounds = 3 (pure); rounds = 2 (mixed)" in text
+
+
 def test_how_far_ours_are_from_the_papers_and_what_was_found(here: Path) -> None:
     item = changed(here, "[size.quick]", '[found]\nquick = ["the seed explains it"]\n[size.quick]')
     item.published["cell"] += [

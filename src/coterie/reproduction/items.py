@@ -65,7 +65,17 @@ class Item:
     @property
     def variants(self) -> dict[str, Mapping[str, Any]]:
         """By name, what each changes; without any there is one of no name that changes nothing."""
-        return {one["name"]: one["set"] for one in self.table.get("variant", [{"name": "", "set": {}}])}
+        return {one["name"]: one["set"] for one in self._variants}
+
+    @property
+    def _variants(self) -> list[toml.Table]:
+        found: list[toml.Table] = self.table.get("variant", [{"name": "", "set": {}}])
+        return found
+
+    def changes(self, variant: str, size: str) -> dict[str, Any]:
+        """What a size changes: of all variants, and of this one alone."""
+        own = next(one for one in self._variants if one["name"] == variant).get(size, {})
+        return {**self.table["size"][size]["set"], **own}
 
     def heading(self, variant: str) -> str:
         """What stands over a variant's numbers; one that is a mere number says of what."""
@@ -96,7 +106,7 @@ class Item:
     def settings(self, variant: str, size: str) -> toml.Table:
         """The experiment or clustering: first the variant's changes, then the size's."""
         changed: toml.Table = deepcopy(self.table["experiment" if self.kind == "runs" else "clustering"])
-        for changes in (self.variants[variant], self.table["size"][size]["set"]):
+        for changes in (self.variants[variant], self.changes(variant, size)):
             for key, value in changes.items():
                 toml.put(changed, key.split("."), deepcopy(value))
         return changed

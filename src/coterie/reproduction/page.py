@@ -102,7 +102,7 @@ def markdown(item: Item, found: Sequence[tuple[str, Results]]) -> str:
             text += [f"**{size.capitalize()}**: made with former settings, and not shown; {again}.", ""]
             continue
         text += [f"**{size.capitalize()}**: {_made(item, size, results)}", ""]
-        text += [f"![{item.title}]({item.name}.png)", ""] if item.figure else []
+        text += [f"![{item.title}]({item.name}.png)", ""] if item.figure and size == found[0][0] else []
         for block in blocks(item, results):
             text += [f"*{block.variant}*", ""] if block.variant else []
             text += [_row(block.headings), _row(["---"] * len(block.headings)), *map(_row, block.rows), ""]
@@ -124,12 +124,12 @@ def _made(item: Item, size: str, results: Results) -> str:
 
     made = [results.makers[number] for number in sorted({line.made for line in results.lines})]
     makers = list(dict.fromkeys(f"commit {m['commit']}, {m['machine']}, {m['versions']}" for m in made))
-    changes = item.table["size"][size]["set"]
-    changed = (
-        f"; in place of the full size's: {', '.join(f'{k} = {v}' for k, v in changes.items())}"
-        if changes
-        else ""
-    )
+    smaller: dict[str, list[str]] = {}
+    for variant in item.variants:
+        changes = ", ".join(f"{key} = {value}" for key, value in item.changes(variant, size).items())
+        smaller.setdefault(changes, []).append(variant)
+    each = [f"{what} ({', '.join(of)})" if len(smaller) > 1 else what for what, of in smaller.items() if what]
+    changed = f"; in place of the full size's: {'; '.join(each)}" if each else ""
     wanting = f"; not run: {_named(item, size, left)}" if (left := missing(item, size, results)) else ""
     former = f"; not shown: {former_runs(results)}" if results.former else ""
     return f"`{command(item, size)}`; {'; '.join(makers)}{changed}{wanting}{former}."
