@@ -10,10 +10,10 @@ import coterie
 from coterie import CoterieError, FedSoft, Training, WeCFL
 from coterie.data import digits
 from coterie.models import build
-from coterie.reproduction.figures import _draw_points, draw
+from coterie.reproduction.figures import _draw_numbers, _draw_points, draw
 from coterie.reproduction.items import Item
 from coterie.reproduction.points import HEADS, Point, rows_of
-from coterie.reproduction.results import Results
+from coterie.reproduction.results import Line, Results
 from coterie.runs.folder import RunFolder
 
 CLIENTS, ROUNDS = 8, 3
@@ -86,6 +86,28 @@ def test_pictures_of_points(
     assert bool(legend) == (figure != "heatmap")
     draw(item, results, tmp_path / "picture.png")
     assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_series_of_variants_have_panels_of_their_own(tmp_path: Path) -> None:
+    """A line from letters with 8 to Shakespeare with 1 would say nothing."""
+    variants = [
+        {"name": f"{data}, k' = {k}", "set": {}} for data in ("letters", "Shakespeare") for k in (1, 2, 8)
+    ]
+    column = {"name": "cost", "of": "cost", "better": "lower"}
+    item = Item("kfed-figure-2", {"figure": "lines", "variant": variants, "column": [column]}, {})
+    lines = [
+        Line(one["name"], "k-FED", "cost", seed, None, float(number + seed), 0, "")
+        for number, one in enumerate(variants)
+        for seed in (0, 1)
+    ]
+    drawn = _draw_numbers(item, Results(tmp_path / "none", lines))
+    assert [axes.get_title() for axes in drawn.axes] == ["letters", "Shakespeare"]
+    for axes, first in zip(drawn.axes, (0, 3), strict=True):
+        assert [text.get_text() for text in axes.get_xticklabels()] == ["k' = 1", "k' = 2", "k' = 8"]
+        assert list(axes.lines[0].get_ydata()) == [first + 0.5, first + 1.5, first + 2.5]
+    item.table["variant"] = variants[:4]  # one of Shakespeare alone is no series
+    (axes,) = _draw_numbers(item, Results(tmp_path / "none", lines)).axes
+    assert len(axes.get_xticklabels()) == 4
 
 
 def test_there_is_nothing_to_draw(tmp_path: Path) -> None:

@@ -153,7 +153,7 @@ def _show(work: Work) -> None:
         console.print(plain(escape(block.variant), block.headings, block.rows))
     for says, outcome, numbers in claims(asked, found):
         say(console, f"{outcome}: {says}" + (f": {numbers}" if numbers else ""))
-    for line in distances(asked, found):
+    for line in distances(asked, found) if work.size == "full" else ():
         say(console, line)
     for departure in asked.table["departures"]:
         say(console, f"Departure: {departure}")

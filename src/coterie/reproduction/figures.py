@@ -63,16 +63,18 @@ def _nothing(item: Item) -> CoterieError:
 
 
 def _draw_numbers(item: Item, results: Results) -> Figure:
-    """Curves have a panel per variant and column, other numbers one per column with the variants side by side."""
+    """Curves have a panel per variant and column, other numbers one per series of variants and column."""
     panels = _panels(item, results)
     if not panels:
         raise _nothing(item)
-    figure, all_axes = _grid(len(panels), min(3, len(panels)))
+    names = len(dict.fromkeys(name for name, _ in panels))
+    across = 3 if names == 1 or panels[0][1].by_round else min(3, names)  # series stand side by side
+    figure, all_axes = _grid(len(panels), min(across, len(panels)))
     for axes, (variant, column) in zip(all_axes, panels, strict=True):
         if column.by_round:
             _draw_curves(axes, item, results, variant, column)
         else:
-            _draw_variants(axes, item, results, column)
+            _draw_variants(axes, item, results, variant, column)
         axes.set_ylabel(column.name, fontsize=8)
     handles, labels = all_axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False, fontsize=8)
@@ -87,7 +89,23 @@ def _panels(item: Item, results: Results) -> list[tuple[str, Column]]:
         for variant in item.variants
         if column.by_round and results.curves(variant, column.name)
     ]
-    return curves or [("", column) for column in item.columns if any(cell[2] == column.name for cell in ours)]
+    return curves or [
+        (name, column)
+        for column in item.columns
+        for name, variants in _series(item).items()
+        if any(cell[0] in variants and cell[2] == column.name for cell in ours)
+    ]
+
+
+def _series(item: Item) -> dict[str, dict[str, str]]:
+    """Variants that differ in their last number, by what they have in common: MNIST, S = 2 and MNIST, S = 3."""
+    found: dict[str, dict[str, str]] = {}
+    for variant in item.variants:
+        common, _, last = variant.rpartition(", ")
+        found.setdefault(common, {})[variant] = last
+    if all(len(each) > 1 for each in found.values()):
+        return found
+    return {"": {variant: variant for variant in item.variants}}
 
 
 def _draw_curves(axes: Axes, item: Item, results: Results, variant: str, column: Column) -> None:
@@ -98,10 +116,10 @@ def _draw_curves(axes: Axes, item: Item, results: Results, variant: str, column:
     axes.set_title(variant, fontsize=8)
 
 
-def _draw_variants(axes: Axes, item: Item, results: Results, column: Column) -> None:
+def _draw_variants(axes: Axes, item: Item, results: Results, series: str, column: Column) -> None:
     """Dashed is what the paper has."""
     ours, theirs = results.over_seeds(), item.values()
-    variants = list(item.variants)
+    variants = _series(item)[series]
     for method in item.in_order(line.method for line in results.lines):
         mean, std = [], []
         for variant in variants:
@@ -113,9 +131,14 @@ def _draw_variants(axes: Axes, item: Item, results: Results, column: Column) -> 
         )
         paper = [theirs.get((variant, method, column.name), (math.nan, None))[0] for variant in variants]
         axes.plot(range(len(variants)), paper, "x--", ms=4, lw=0.8, color=bars[0].get_color())
-    turned = sum(map(len, variants)) > 40
+    turned = sum(map(len, variants.values())) > 40
+    axes.set_title(series, fontsize=8)
+    axes.set_xlabel(item.table.get("varied", ""), fontsize=8)
     axes.set_xticks(
-        range(len(variants)), variants, rotation=30 if turned else 0, ha="right" if turned else "center"
+        range(len(variants)),
+        list(variants.values()),
+        rotation=30 if turned else 0,
+        ha="right" if turned else "center",
     )
 
 

@@ -69,7 +69,7 @@ def claims(item: Item, results: Results) -> list[tuple[str, Outcome, str]]:
 
 
 def distances(item: Item, results: Results) -> list[str]:
-    """How far ours are from the paper's numbers, column by column."""
+    """How far ours are from the paper's numbers, column by column; of the full size, which alone is the paper's."""
     ours, theirs = results.over_seeds(), item.values()
     said = []
     for column in item.columns:
@@ -108,7 +108,8 @@ def markdown(item: Item, found: Sequence[tuple[str, Results]]) -> str:
             text += [_row(block.headings), _row(["---"] * len(block.headings)), *map(_row, block.rows), ""]
         for says, outcome, numbers in claims(item, results):
             text.append(f"- **{outcome}**: {says}" + (f": {numbers}" if numbers else ""))
-        text += [*(f"- {one}" for one in (*distances(item, results), *item.found(size))), ""]
+        how_far = distances(item, results) if size == "full" else []
+        text += [*(f"- {one}" for one in (*how_far, *item.found(size))), ""]
     text += ["Departures from the paper:", ""] if item.table["departures"] else []
     text += [*(f"- {one}" for one in item.table["departures"]), ""]
     return "\n".join(text)
