@@ -1,7 +1,7 @@
 """Writes the generated pages: `python docs/build.py`.
 
 reference/algorithms.md, reference/settings.md and the README's table of algorithms come from the code, the tables of
-explanation/speed.md and the pages of reproduction from result files.
+explanation/speed.md and the pages of reproduction from result files. `--pictures` draws the papers' figures anew too.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import json
 import re
+import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -27,7 +28,7 @@ from coterie.experiment.field_docs import REQUIRED, Explained, explained
 from coterie.models import MODELS
 from coterie.reproduction.figures import draw
 from coterie.reproduction.items import SIZES, Item, load, names
-from coterie.reproduction.page import claims
+from coterie.reproduction.page import claims, pictured
 from coterie.reproduction.page import markdown as section
 from coterie.reproduction.play import missing
 from coterie.reproduction.results import Results, place
@@ -248,13 +249,13 @@ REPRODUCTION = """# The papers' tables and figures, ours beside theirs
 
 Made by `python docs/build.py` from the raw results in [experiments/results](../experiments/results). `coterie
 reproduce` lists the same items, and `coterie reproduce NAME ...` runs them; a paper's name stands for all its items,
-and `--all` for all. Settings, published values and claims are in [experiments](../experiments), two files an item.
-Numbers that were made with former settings of an item are not shown. An item has three sizes: *quick* is for a laptop
-and proves nothing, *bounded* keeps the paper's clients, partition and model and has fewer rounds or less data, *full*
-is the paper's. In a cell ours comes first, mean ± sample standard deviation over seeds, and the paper's in brackets. A
-claim is *held* if all its comparisons hold for our means.
+and `--all` for all; `--variant`, `--method` and `--seeds` run a part. Settings, published values and claims are in
+[experiments](../experiments), two files an item. Numbers that were made with former settings of an item are not shown.
+An item has three sizes: *quick* is for a laptop and proves nothing, *bounded* keeps the paper's clients, partition and
+model and has fewer rounds or less data, *full* is the paper's. In a cell ours comes first, mean ± sample standard
+deviation over seeds, and the paper's in brackets. A claim is *held* if all its comparisons hold for our means.
 
-{held} of the {tested} claims that were tested held. Of {all} items these were run: {sizes}.
+{held} of the {tested} claims that were tested held. Of {all} items, so many were run: {states}.
 
 | item | title | data | run | held | not held | open | not testable |
 |---|---|---|---|---|---|---|---|
@@ -268,13 +269,16 @@ PAPERS = {
 
 
 def _runs(item: Item) -> list[tuple[str, Results]]:
-    """The largest size that was run whole; or else all of which something was run; or else with former settings."""
+    """All sizes of which something was run, from the largest on to one that is whole; or else with former settings.
+
+    Quick results stand there only where there are no others.
+    """
     kept = HERE.parent / "experiments" / "results"
     each = [(size, Results.load(place(kept, item, size), item, size)) for size in reversed(SIZES)]
     some = [(size, results) for size, results in each if results.lines]
-    whole = [(size, results) for size, results in some if not missing(item, size, results)]
-    former = [(size, results) for size, results in each if results.former]
-    return whole[:1] or some or former[:1]
+    some = [one for one in some if one[0] != "quick"] or some
+    whole = next((n for n, one in enumerate(some, 1) if not missing(item, *one)), len(some))
+    return some[:whole] or [(size, results) for size, results in each if results.former][:1]
 
 
 def _outcomes(item: Item, found: list[tuple[str, Results]]) -> Counter[str]:
@@ -285,37 +289,30 @@ def _outcomes(item: Item, found: list[tuple[str, Results]]) -> Counter[str]:
     )
 
 
-def _draw(item: Item, found: list[tuple[str, Results]]) -> None:
-    """What a figure shows, of the largest size that is there."""
-    shown = [results for _, results in found if results.lines]
-    if item.figure and shown:
-        draw(item, shown[0], HERE / "reproduction" / f"{item.name}.png")
+def _state(item: Item, size: str, results: Results) -> str:
+    if not results.lines:
+        return f"{size} with former settings"
+    return f"{size} in part" if missing(item, size, results) else size
 
 
 def reproduction() -> str:
     """One line per item. What a quick size says does not count."""
-    lines, total, sizes = [], Counter[str](), Counter[str]()
+    lines, total, states = [], Counter[str](), Counter[str]()
     for name in names(HERE.parent / "experiments"):
         item = load(name, HERE.parent / "experiments")
         found = _runs(item)
         outcomes = _outcomes(item, found)
-        said = []
-        for size, results in found:
-            left = len(missing(item, size, results))
-            part = ", in part" if results.lines else ", with former settings"
-            said.append(f"{size}{part}" if left else size)
-            sizes[said[-1]] += 1
-        total += outcomes if any(size != "quick" for size, _ in found) else Counter()
+        said = " and ".join(_state(item, *one) for one in found) or "–"
+        states["not run" if said == "–" else said] += 1
+        total += outcomes if all(size != "quick" for size, _ in found) else Counter()
         kinds = ("held", "not held", "not run", "not testable")
         counts = [str(outcomes[kind]) if found else "" for kind in kinds]
         link = f"[{name}](reproduction/{name.split('-')[0]}.md#{_anchor(item)})"
-        lines.append(
-            f"| {link} | {item.title} | {item.data} | {', '.join(said) or '–'} | {' | '.join(counts)} |"
-        )
+        lines.append(f"| {link} | {item.title} | {item.data} | {said} | {' | '.join(counts)} |")
     head = REPRODUCTION.format(
         held=total["held"],
         tested=total["held"] + total["not held"],
-        sizes=", ".join(f"{count} {size}" for size, count in sizes.items()) or "none",
+        states="; ".join(f"{state}: {count}" for state, count in states.items()),
         all=len(lines),
     )
     return head + "\n".join(lines) + "\n"
@@ -345,8 +342,17 @@ PAGES = {
     "how-to/which-method.md": which_method,
 }
 
+
+def pictures() -> None:
+    """Of the figures of which there are results."""
+    for name in names(HERE.parent / "experiments"):
+        item = load(name, HERE.parent / "experiments")
+        if (shown := pictured(item, _runs(item))) is not None:
+            draw(item, shown, HERE / "reproduction" / f"{name}.png")
+
+
 if __name__ == "__main__":
     for name, page in PAGES.items():
         (HERE / name).write_text(page(), encoding="utf-8")
-    for name in names(HERE.parent / "experiments"):
-        _draw(one := load(name, HERE.parent / "experiments"), _runs(one))
+    if "--pictures" in sys.argv[1:]:
+        pictures()

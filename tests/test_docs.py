@@ -6,6 +6,7 @@ import configparser
 import re
 import runpy
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -134,3 +135,34 @@ def headings(page: Path) -> set[str]:
     """The names by which headings can be linked to, made as GitHub makes them."""
     lines = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
     return {re.sub(r"[^\w -]", "", line.lower()).replace(" ", "-") for line in lines}
+
+
+@pytest.mark.parametrize(
+    ("left", "shown"),  # of every size that has results, how many runs are missing
+    [
+        ({"full": 0, "bounded": 0}, ["full"]),
+        ({"full": 3, "bounded": 0}, ["full", "bounded"]),
+        ({"full": 3, "bounded": 2, "quick": 0}, ["full", "bounded"]),
+        ({"bounded": 2}, ["bounded"]),
+        ({"quick": 0}, ["quick"]),
+        ({}, []),
+    ],
+)
+def test_the_sizes_that_a_page_shows(
+    left: dict[str, int], shown: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A larger size that was run in part is not hidden by a smaller one, nor is a quick one beside any other."""
+    build = runpy.run_path(str(DOCS / "build.py"))
+    names = build["_runs"].__globals__
+    nothing = SimpleNamespace(lines=[], former=[])
+    results = {size: SimpleNamespace(lines=[1], former=[], size=size) for size in left}
+    loaded = SimpleNamespace(load=lambda _path, _item, size: results.get(size, nothing))
+    monkeypatch.setitem(names, "Results", loaded)
+    monkeypatch.setitem(names, "missing", lambda _item, size, _results: [None] * left[size])
+    item = build["load"]("fedsoft-table-1", ROOT / "experiments")
+    found = build["_runs"](item)
+    assert [size for size, _ in found] == shown
+    tested = {"full": "not run", "bounded": "held", "quick": "not held"}
+    monkeypatch.setitem(names, "claims", lambda _item, one: [("it is so", tested[one.size], "")])
+    expected = ["held"] if "bounded" in shown else [tested[shown[0]]] if shown else []
+    assert list(build["_outcomes"](item, found).elements()) == expected

@@ -90,6 +90,8 @@ def test_an_item_says_what_it_is(name: str) -> None:
     assert list(found["size"]) == list(SIZES)
     assert all(found["size"][size]["seeds"] for size in SIZES)
     assert len(variants(found)) == len(found.get("variant", [1]))
+    assert all(one.keys() <= {"name", "set", *SIZES} for one in found.get("variant", ()))
+    assert found.get("found", {}).keys() <= set(SIZES)
     numbers = all(re.fullmatch(r"[0-9.]+", one) for one in variants(found))
     assert numbers == ("varied" in found)  # a mere number needs a name on the page
     assert len({one["name"] for one in found["column"]}) == len(found["column"])

@@ -47,8 +47,14 @@ def test_items_without_any_of_it_are_left_out(item: Item) -> None:
 @pytest.mark.parametrize(
     ("part", "said"),
     [
-        (Part(("lettres*",)), "--variant is 'lettres*'; allowed are 'letters 10:90'"),
-        (Part(methods=("FedAvg",)), "--method is 'FedAvg'; allowed are 'FedSoft'"),
+        (
+            Part(("lettres 10:90",)),
+            "--variant is 'lettres 10:90', which there is not, the nearest is 'letters 10:90'; allowed are 'letters",
+        ),
+        (
+            Part(methods=("FedAvg",)),
+            "--method is 'FedAvg', which there is not; allowed are 'FedSoft', 'FedSoft as",
+        ),
         (Part(seeds=(0, 7)), "--seeds has 7; allowed are 0, 1, 2, 3, 4"),
     ],
 )
@@ -59,9 +65,10 @@ def test_a_name_that_there_is_not_is_said(item: Item, part: Part, said: str) -> 
 
 
 def test_a_clustering_has_no_methods_to_choose() -> None:
-    item = load("kfed-table-1", folder_of_items())
-    with pytest.raises(CoterieError, match="--method is 'k-FED'; there is nothing to choose"):
-        Part(methods=("k-FED",)).chosen([item], "full")
+    items = [load(name, folder_of_items()) for name in ("kfed-figure-4", "kfed-table-1")]
+    with pytest.raises(CoterieError, match="kfed-table-1 computes all its methods at once; leave it out"):
+        Part(methods=("k-FED*",)).chosen(items, "full")
+    assert Part(methods=("k-FED*",)).chosen(items[:1], "full") == items[:1]
 
 
 def test_names_that_no_run_has_together_are_said(item: Item) -> None:
@@ -90,6 +97,6 @@ def test_a_page_names_what_was_not_run(item: Item) -> None:
             ]
     said = markdown(item, [("full", results)])
     assert (
-        "; not run: synthetic linear (seeds 3, 4); synthetic random: FedSoft; letters 10:90; letters 30:70; "
-        "letters linear; letters random." in said
+        "; not run: 'synthetic linear' (seeds 3, 4); 'synthetic random': FedSoft; 'letters 10:90'; 'letters 30:70'; "
+        "'letters linear'; 'letters random'." in said
     )

@@ -21,7 +21,7 @@ from coterie.files import write_json
 from coterie.reproduction import items as items_module
 from coterie.reproduction import play as play_module
 from coterie.reproduction.items import Item, load
-from coterie.reproduction.page import claims, distances, markdown
+from coterie.reproduction.page import claims, distances, markdown, pictured
 from coterie.reproduction.play import missing
 from coterie.reproduction.results import Line, Results, place
 from coterie.runs.folder import NEEDED, RunFolder
@@ -126,7 +126,22 @@ def test_a_part_alone_is_run(here: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert "not run: errors are positive" in said
     assert {line.run for line in kept(load("fedsoft-table-1", here)).lines} == {("pure", "Local", 1)}
     assert main([*command, "--method", "FedProx"]) == 2
-    assert "--method is 'FedProx'; allowed are 'FedAvg', 'Local'" in capsys.readouterr().err
+    assert "--method is 'FedProx', which there is not" in capsys.readouterr().err
+    assert "Not run: 'pure': FedAvg; 'pure': Local (seed 0)" in said
+    assert main(["reproduce", "--seeds", "1"]) == 2
+    assert "--seeds is given without an item" in capsys.readouterr().err
+
+
+def test_points_are_of_the_first_seed(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of another there is no picture, and that is no error."""
+    changed(here, 'kind = "runs"', 'kind = "runs"\nfigure = "importance"')
+    changed(here, "clusters = 2", "clusters = 2, mixture = '10:90'")
+    command = ["reproduce", "fedsoft-table-1", "--quick", "--results", "kept", "--method", "Local"]
+    assert main([*command, "--seeds", "1"]) == 0
+    assert "The picture" not in capsys.readouterr().out
+    item = load("fedsoft-table-1", here)
+    assert pictured(item, [("quick", kept(item))]) is None
+    assert ".png" not in markdown(item, [("quick", kept(item))])
 
 
 def test_a_run_that_is_missing_is_played(here: Path) -> None:
@@ -206,7 +221,7 @@ def test_results_of_former_settings_are_not_shown_and_made_again(
     assert {(one.method, one.seed) for one in missing(item, "quick", results)} == {("Local", 0), ("Local", 1)}
     text = markdown(item, [("quick", results)])
     assert "| Local |" not in text
-    assert "not run: pure: Local; not shown: 2 runs made with former settings." in text
+    assert "not run: 'pure': Local; not shown: 2 runs made with former settings." in text
 
     assert main(command) == 0
     results = kept(item)
@@ -254,7 +269,8 @@ set = { "data.mixture" = "10:90" }""",
     line = Line("pure", "FedAvg", "MSE", 0, None, 1.0, 0, item.hashes("quick")["pure", "FedAvg"])
     makers = [{"commit": "a", "machine": "b", "versions": "c"}]
     text = markdown(item, [("quick", Results(Path("none"), [line], makers=makers))])
-    assert "in place of the full size's: rounds = 3 (pure); rounds = 2 (mixed)" in text
+    assert "in place of the full size's: rounds = 3 ('pure'); rounds = 2 ('mixed')" in text
+    assert "in place of" not in markdown(item, [("full", Results(Path("none"), [line], makers=makers))])
 
 
 def test_how_far_ours_are_from_the_papers_and_what_was_found(here: Path) -> None:
@@ -272,8 +288,11 @@ def test_how_far_ours_are_from_the_papers_and_what_was_found(here: Path) -> None
     for method, each in values.items():
         for seed, value in enumerate(each):
             results.lines.append(Line("pure", method, "MSE", seed, None, value, 0, ""))
-    (said,) = distances(item, results)
-    assert said == "MSE: 1.075 from the paper's in the median of 2 cells, 2.000 at most (pure / FedAvg)"
+    (said,) = distances(item, "full", results)
+    assert said == (
+        "MSE: half of the 2 cells with a value of the paper are within 1.075 of it; the farthest is 2.000 away "
+        "(pure / FedAvg)"
+    )
     assert f"- {said}\n- the seed explains it\n" in markdown(item, [("full", results)])
     quick = markdown(item, [("quick", results)])
     assert "- it is small\n" in quick

@@ -72,6 +72,9 @@ def reproduce(
         raise CoterieError(f"--all is given beside {items[0]}; allowed is one of the two")
     folder, size = folder_of_items(), _size(quick, bounded)
     if not everything and not items:
+        for option, value in (("--variant", variant), ("--method", method), ("--seeds", seeds)):
+            if value is not None:
+                raise CoterieError(f"{option} is given without an item; allowed is with one, or with --all")
         _list(folder, results or folder / "results")
         return 0
     part = Part(tuple(variant or ()), tuple(method or ()), parse_seeds(seeds) if seeds is not None else ())
@@ -145,7 +148,8 @@ def _show(work: Work) -> None:
     from rich.markup import escape
 
     from coterie.report.tables import plain
-    from coterie.reproduction.page import blocks, claims, distances, former_runs
+    from coterie.reproduction.figures import draw, drawable
+    from coterie.reproduction.page import blocks, claims, distances, former_runs, lacking
 
     console, asked, found = open_console(), work.item, work.results
     say(console, f"\n{asked.name}: {asked.title}: ours, and (the paper's)")
@@ -153,16 +157,16 @@ def _show(work: Work) -> None:
         console.print(plain(escape(block.variant), block.headings, block.rows))
     for says, outcome, numbers in claims(asked, found):
         say(console, f"{outcome}: {says}" + (f": {numbers}" if numbers else ""))
-    for line in distances(asked, found) if work.size == "full" else ():
+    for line in distances(asked, work.size, found):
         say(console, line)
     for departure in asked.table["departures"]:
         say(console, f"Departure: {departure}")
+    if left := lacking(asked, work.size, found):
+        say(console, f"Not run: {left}")
     if found.former:
         say(console, f"Not shown: {former_runs(found)}")
     say(console, f"\nThe results are in {found.path.with_suffix('.csv')}")
-    if asked.figure:
-        from coterie.reproduction.figures import draw
-
+    if drawable(asked, found):
         picture = found.path.with_suffix(".png")
         draw(asked, found, picture)
         say(console, f"The picture is {picture}")

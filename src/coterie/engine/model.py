@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 from torch.nn import functional
-from torch.utils.flop_counter import FlopCounterMode
 
 from coterie.data.federation import Task, are_integers
 from coterie.data.images import Normalise, Pixels
@@ -96,7 +95,7 @@ class FunctionalModel:
         self.needs_two = False  # does a batch of one point fail (batch norm over single values)?
         # numbers a point leaves behind in a forward pass, and in one of training; measured by probe
         self.activations = self.training_activations = self.rows.width
-        self.flops = 2 * self.rows.width  # of a point's forward pass; counted by probe
+        self.convolution_flops = 0  # those of PyTorch's own convolutions in a point's forward pass; likewise
 
     def initial(self, purpose: str) -> Tensor:
         """(width,) a random initialisation; the same on every machine that knows the seed."""
@@ -203,8 +202,9 @@ class FunctionalModel:
         self._check_fit(x, y, classes)
         if not self.integers:
             log.info("the inputs are whole numbers, and the model takes floats: it is given them as floats")
-        counts = _count(self.module, self.pixels.read(x[:1]), self._named())
-        self.activations, self.training_activations, self.flops = (max(1, count) for count in counts)
+        numbers, with_stacks, flops = _count(self.module, self.pixels.read(x[:1]), self._named())
+        self.activations, self.training_activations = max(1, numbers), max(1, with_stacks)
+        self.convolution_flops = flops
         self.alone_in_evaluation = not self._points_are_separate(x)
         self.needs_two = self._refuses_one_point(x)
         try:
@@ -367,23 +367,25 @@ def first_line(problem: Exception) -> str:
 
 
 def _count(module: nn.Module, x: Tensor, named: dict[str, Tensor]) -> tuple[int, int, int]:
-    """Of these points' forward pass: numbers that the leaves put out, those with what they stack in training; FLOPs."""
-    total, stacked = x.numel(), 0
+    """Of a forward pass: numbers that leaves put out, those with what they stack in training; convolutions' FLOPs."""
+    total, stacked, flops = x.numel(), 0, 0
 
     def count(layer: nn.Module, _inputs: object, output: object) -> None:
-        nonlocal total, stacked
+        nonlocal total, stacked, flops
         tensors = output if isinstance(output, tuple) else (output,)
         total += sum(t.numel() for t in tensors if isinstance(t, Tensor))
         if isinstance(layer, StackedConv2d) and isinstance(output, Tensor):
             stacked += layer.windows(output)
+        if isinstance(layer, nn.Conv1d | nn.Conv2d | nn.Conv3d) and isinstance(output, Tensor):
+            flops += 2 * layer.weight.numel() * output.numel() // layer.out_channels
 
     hooks = [m.register_forward_hook(count) for m in module.modules() if not list(m.children())]
     module.eval()
-    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+    with torch.no_grad():
         functional_call(module, named, (x,))
     for hook in hooks:
         hook.remove()
-    return total, total + stacked, counter.get_total_flops()
+    return total, total + stacked, flops
 
 
 def as_device(name: torch.device | str | None) -> torch.device | None:

@@ -27,6 +27,13 @@ def needs_matplotlib() -> None:
         raise CoterieError("a figure needs matplotlib, which is not installed: pip install 'coterie[plot]'")
 
 
+def drawable(item: Item, results: Results) -> bool:
+    """Is it a figure, and is there something to draw? Points are kept of the first seed alone."""
+    if item.figure in HEADS:
+        return bool(results.points)
+    return item.figure is not None and bool(_panels(item, results))
+
+
 def draw(item: Item, results: Results, path: Path) -> None:
     """As the item says, with a legend below."""
     needs_matplotlib()

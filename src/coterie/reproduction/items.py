@@ -104,7 +104,7 @@ class Item:
         return len(self.variants) * methods * len(self.seeds(size))
 
     def settings(self, variant: str, size: str) -> toml.Table:
-        """The experiment or clustering: first the variant's changes, then the size's."""
+        """The experiment or clustering: first the variant's changes, then the size's, of all and of this one."""
         changed: toml.Table = deepcopy(self.table["experiment" if self.kind == "runs" else "clustering"])
         for changes in (self.variants[variant], self.changes(variant, size)):
             for key, value in changes.items():

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from statistics import median
-from typing import TYPE_CHECKING
 
+from coterie import toml
 from coterie.reproduction.claims import Outcome, check
+from coterie.reproduction.figures import drawable
 from coterie.reproduction.items import Item, Row
 from coterie.reproduction.results import Results
-
-if TYPE_CHECKING:
-    from coterie.reproduction.play import Wanted
 
 
 @dataclass(frozen=True)
@@ -68,8 +68,10 @@ def claims(item: Item, results: Results) -> list[tuple[str, Outcome, str]]:
     return [(f"{c.says} ({c.where})", *check(c, cells, list(item.variants))) for c in item.claims()]
 
 
-def distances(item: Item, results: Results) -> list[str]:
+def distances(item: Item, size: str, results: Results) -> list[str]:
     """How far ours are from the paper's numbers, column by column; of the full size, which alone is the paper's."""
+    if size != "full":
+        return []
     ours, theirs = results.over_seeds(), item.values()
     said = []
     for column in item.columns:
@@ -80,12 +82,35 @@ def distances(item: Item, results: Results) -> list[str]:
         }
         if off:
             farthest = max(off, key=lambda cell: off[cell])
-            where = " / ".join(filter(None, farthest[:2]))
             said.append(
-                f"{column.name}: {_digits(median(off.values()))} from the paper's in the median of {len(off)} "
-                f"cell{'s' if len(off) > 1 else ''}, {_digits(off[farthest])} at most ({where})"
+                f"{column.name}: half of the {len(off)} cells with a value of the paper are within "
+                f"{_digits(median(off.values()))} of it; the farthest is {_digits(off[farthest])} away "
+                f"({' / '.join(filter(None, farthest[:2]))})"
             )
     return said
+
+
+def lacking(item: Item, size: str, results: Results) -> str:
+    """What was not run, such as: '10:90' (seeds 1, 2); 'linear': FedAvg, Local. What lacks the same stands together."""
+    from coterie.reproduction.play import missing
+
+    seeds: dict[Row, list[str]] = {}
+    for one in missing(item, size, results):
+        seeds.setdefault((one.variant, one.method), []).append(str(one.seed))
+    alike: dict[tuple[str, str], list[str]] = {}
+    for (variant, method), each in seeds.items():
+        word = "seeds" if len(each) > 1 else "seed"
+        which = "" if len(each) == len(item.seeds(size)) else f" ({word} {', '.join(each)})"
+        alike.setdefault((variant, which), []).append(method)
+    methods_of = Counter(variant for variant, _ in item.hashes(size))
+    said = []
+    for (variant, which), methods in alike.items():
+        parts = [
+            repr(variant) if variant else "",
+            "" if len(methods) == methods_of[variant] else ", ".join(methods),
+        ]
+        said.append((": ".join(filter(None, parts)) or "all") + which)
+    return "; ".join(said)
 
 
 # as Markdown
@@ -102,17 +127,25 @@ def markdown(item: Item, found: Sequence[tuple[str, Results]]) -> str:
             text += [f"**{size.capitalize()}**: made with former settings, and not shown; {again}.", ""]
             continue
         text += [f"**{size.capitalize()}**: {_made(item, size, results)}", ""]
-        text += [f"![{item.title}]({item.name}.png)", ""] if item.figure and size == found[0][0] else []
+        text += [f"![{item.title}]({item.name}.png)", ""] if results is pictured(item, found) else []
         for block in blocks(item, results):
             text += [f"*{block.variant}*", ""] if block.variant else []
             text += [_row(block.headings), _row(["---"] * len(block.headings)), *map(_row, block.rows), ""]
         for says, outcome, numbers in claims(item, results):
             text.append(f"- **{outcome}**: {says}" + (f": {numbers}" if numbers else ""))
-        how_far = distances(item, results) if size == "full" else []
-        text += [*(f"- {one}" for one in (*how_far, *item.found(size))), ""]
+        text += [*(f"- {one}" for one in (*distances(item, size, results), *item.found(size))), ""]
     text += ["Departures from the paper:", ""] if item.table["departures"] else []
     text += [*(f"- {one}" for one in item.table["departures"]), ""]
     return "\n".join(text)
+
+
+def pictured(item: Item, found: Sequence[tuple[str, Results]]) -> Results | None:
+    """What the picture of a page shows: of what can be drawn, the size with the fewest runs missing."""
+    from coterie.reproduction.play import missing
+
+    some = [(size, results) for size, results in found if drawable(item, results)]
+    left = [len(missing(item, size, results)) / item.runs(size) for size, results in some]
+    return some[left.index(min(left))][1] if some else None
 
 
 def _row(cells: Sequence[str]) -> str:
@@ -121,36 +154,33 @@ def _row(cells: Sequence[str]) -> str:
 
 def _made(item: Item, size: str, results: Results) -> str:
     """By which command, at which commits, on which machines; and what is missing."""
-    from coterie.reproduction.play import missing
-
     made = [results.makers[number] for number in sorted({line.made for line in results.lines})]
     makers = list(dict.fromkeys(f"commit {m['commit']}, {m['machine']}, {m['versions']}" for m in made))
-    smaller: dict[str, list[str]] = {}
-    for variant in item.variants:
-        changes = ", ".join(f"{key} = {value}" for key, value in item.changes(variant, size).items())
-        smaller.setdefault(changes, []).append(variant)
-    each = [f"{what} ({', '.join(of)})" if len(smaller) > 1 else what for what, of in smaller.items() if what]
-    changed = f"; in place of the full size's: {'; '.join(each)}" if each else ""
-    wanting = f"; not run: {_named(item, size, left)}" if (left := missing(item, size, results)) else ""
+    changed = f"; in place of the full size's: {said}" if (said := _changed(item, size)) else ""
+    wanting = f"; not run: {said}" if (said := lacking(item, size, results)) else ""
     former = f"; not shown: {former_runs(results)}" if results.former else ""
     return f"`{command(item, size)}`; {'; '.join(makers)}{changed}{wanting}{former}."
 
 
-def _named(item: Item, size: str, left: Sequence[Wanted]) -> str:
-    """Such as: 10:90 (seeds 1, 2); linear: FedAvg, Local. What lacks the same seeds stands together."""
-    seeds: dict[Row, list[str]] = {}
-    for one in left:
-        seeds.setdefault((one.variant, one.method), []).append(str(one.seed))
-    alike: dict[tuple[str, str], list[str]] = {}
-    for (variant, method), each in seeds.items():
-        which = "" if len(each) == len(item.seeds(size)) else f" (seeds {', '.join(each)})"
-        alike.setdefault((variant, which), []).append(method)
-    said = []
-    for (variant, which), methods in alike.items():
-        every = len(methods) == sum(row[0] == variant for row in item.hashes(size))
-        parts = [variant, "" if every else ", ".join(methods)]
-        said.append((": ".join(filter(None, parts)) or "all") + which)
-    return "; ".join(said)
+def _changed(item: Item, size: str) -> str:
+    """What a size has in place of the full one; with the variants, if they differ in that."""
+    alike: dict[str, list[str]] = {}
+    for variant in item.variants:
+        full = item.settings(variant, "full")
+        changes = {k: v for k, v in item.changes(variant, size).items() if _with(full, k, v) != full}
+        text = ", ".join(f"{key} = {value}" for key, value in changes.items())
+        alike.setdefault(text, []).append(repr(variant))
+    return "; ".join(
+        f"{text} ({', '.join(variants)})" if len(alike) > 1 else text
+        for text, variants in alike.items()
+        if text
+    )
+
+
+def _with(settings: toml.Table, key: str, value: object) -> toml.Table:
+    changed = deepcopy(settings)
+    toml.put(changed, key.split("."), value)
+    return changed
 
 
 def command(item: Item, size: str) -> str:

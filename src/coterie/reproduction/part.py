@@ -8,11 +8,12 @@ from fnmatch import fnmatchcase
 
 from coterie.errors import CoterieError
 from coterie.reproduction.items import Item
+from coterie.validation import nearest
 
 
 @dataclass(frozen=True)
 class Part:
-    """Names may have * and ?. Without any names, or any seeds, it is all of them."""
+    """Names may be patterns as of files (* ? [abc]). Without any names, or any seeds, it is all of them."""
 
     variants: tuple[str, ...] = ()
     methods: tuple[str, ...] = ()
@@ -27,14 +28,19 @@ class Part:
 
     def chosen(self, items: Sequence[Item], size: str) -> list[Item]:
         """The items that have a run of it. Everything that is named must be in one of them."""
+        if self == ALL:
+            return [*items]
+        for item in items:
+            if self.methods and item.kind == "clustering":
+                raise CoterieError(
+                    f"--method is given, and {item.name} computes all its methods at once; leave it out"
+                )
         rows = {
             item.name: [(*row, s) for row in item.hashes(size) for s in item.seeds(size)] for item in items
         }
-        variants, methods, seeds = map(
-            set, zip(*(row for each in rows.values() for row in each), strict=True)
-        )
-        _check("--variant", self.variants, variants)
-        _check("--method", self.methods, methods)
+        _check("--variant", self.variants, {variant for each in rows.values() for variant, _, _ in each})
+        _check("--method", self.methods, {method for each in rows.values() for _, method, _ in each})
+        seeds = {seed for each in rows.values() for _, _, seed in each}
         if unknown := set(self.seeds) - seeds:
             raise CoterieError(
                 f"--seeds has {min(unknown)}; allowed are {', '.join(map(str, sorted(seeds)))}"
@@ -53,10 +59,9 @@ def _matches(name: str, patterns: tuple[str, ...]) -> bool:
 
 
 def _check(option: str, patterns: tuple[str, ...], known: set[str]) -> None:
-    names = sorted(known - {""})  # a clustering's methods have no names here, nor has an only variant
+    names = sorted(known - {""})  # an only variant has no name
     for pattern in patterns:
         if not any(fnmatchcase(name, pattern) for name in names):
-            allowed = f"allowed are {', '.join(map(repr, names))}, and patterns such as 'FedAvg*'"
-            raise CoterieError(
-                f"{option} is {pattern!r}; {allowed if names else 'there is nothing to choose'}"
-            )
+            few = f"; allowed are {', '.join(map(repr, names))}" if len(names) <= 40 else ""
+            allowed = f"{nearest(pattern, names)}{few}" if names else "; there is nothing to choose"
+            raise CoterieError(f"{option} is {pattern!r}, which there is not{allowed}")

@@ -7,6 +7,7 @@ are taken. There the bits of a resumed run are not promised anyway.)
 from __future__ import annotations
 
 import logging
+import math
 import os
 import shutil
 from collections.abc import Sequence
@@ -32,10 +33,10 @@ SHAPES = 6  # steps of one kind of training that are compiled at the most, for o
 NEAR = 1.25  # a step that is there already is taken if it costs no more than so many times the best one
 CACHE = 8 * 2**20  # bytes of a core's slots that stay near it
 
-# rough figures of machines, to weigh the work: bytes and FLOPs a second without compiling (those of convolutions with
-# weights of each client's own, which are slow on a CPU), and the seconds that a step takes anyway
+# rough figures of machines, to weigh the work without compiling: bytes a second, FLOPs a second of convolutions with
+# weights of each client's own (not measured on a GPU), and seconds that a step takes anyway
 _PLAIN_SPEED = {"cpu": 7e9, "cuda": 1e12}
-_PLAIN_FLOPS = {"cpu": 1.5e10, "cuda": 7e12}
+_PLAIN_CONVOLUTIONS = {"cpu": 1e10, "cuda": math.inf}
 _PLAIN_STEP = {"cpu": 1e-3, "cuda": 3e-3}
 _SECONDS_AN_OPERATION = {"cpu": 0.15, "cuda": 0.04}  # to compile it
 _STEP_SLOTS = {"cpu": 0, "cuda": 8}  # a compiled step's own time: as much as so many slots take ...
@@ -136,7 +137,7 @@ class Compiler:
         """About how long these problems take without compiling."""
         kind = self.model.device.type
         moved = 3 * self._slot_bytes(training, batch, False) / _PLAIN_SPEED[kind]
-        computed = 3 * batch * self.model.flops / _PLAIN_FLOPS[kind]
+        computed = 3 * batch * self.model.convolution_flops / _PLAIN_CONVOLUTIONS[kind]
         return sum(steps) * (moved + computed) + steps[0] * _PLAIN_STEP[kind]
 
     def _worth(self, plain: float) -> int:
