@@ -28,7 +28,7 @@ from coterie.experiment.field_docs import REQUIRED, Explained, explained
 from coterie.models import MODELS
 from coterie.reproduction.figures import draw
 from coterie.reproduction.items import SIZES, Item, load, names
-from coterie.reproduction.page import claims, pictured
+from coterie.reproduction.page import claims, former_runs, pictured
 from coterie.reproduction.page import markdown as section
 from coterie.reproduction.play import missing
 from coterie.reproduction.results import Results, place
@@ -253,7 +253,8 @@ and `--all` for all; `--variant`, `--method` and `--seeds` run a part. Settings,
 [experiments](../experiments), two files an item. Numbers that were made with former settings of an item are not shown.
 An item has three sizes: *quick* is for a laptop and proves nothing, *bounded* keeps the paper's clients, partition and
 model and has fewer rounds or less data, *full* is the paper's. In a cell ours comes first, mean ± sample standard
-deviation over seeds, and the paper's in brackets. A claim is *held* if all its comparisons hold for our means.
+deviation over seeds, and the paper's in brackets. A claim is *held* if all its comparisons hold for our means, and
+*open* if none fails and some were not run; how many seeds are behind it stands in the tables.
 
 {held} of the {tested} claims that were tested held. Of {all} items, so many were run: {states}.
 
@@ -284,14 +285,12 @@ def _runs(item: Item) -> list[tuple[str, Results]]:
 def _outcomes(item: Item, found: list[tuple[str, Results]]) -> Counter[str]:
     """Each claim once: as in the largest size in which it was tested."""
     sizes = [[outcome for _, outcome, _ in claims(item, results)] for _, results in found]
-    return Counter(
-        next((one for one in each if one != "not run"), "not run") for each in zip(*sizes, strict=True)
-    )
+    return Counter(next((one for one in each if one != "open"), "open") for each in zip(*sizes, strict=True))
 
 
 def _state(item: Item, size: str, results: Results) -> str:
     if not results.lines:
-        return f"{size} with former settings"
+        return f"– ({former_runs(results)})"
     return f"{size} in part" if missing(item, size, results) else size
 
 
@@ -303,16 +302,16 @@ def reproduction() -> str:
         found = _runs(item)
         outcomes = _outcomes(item, found)
         said = " and ".join(_state(item, *one) for one in found) or "–"
-        states["not run" if said == "–" else said] += 1
+        states["not run" if said.startswith("–") else said] += 1
         total += outcomes if all(size != "quick" for size, _ in found) else Counter()
-        kinds = ("held", "not held", "not run", "not testable")
+        kinds = ("held", "not held", "open", "not testable")
         counts = [str(outcomes[kind]) if found else "" for kind in kinds]
         link = f"[{name}](reproduction/{name.split('-')[0]}.md#{_anchor(item)})"
         lines.append(f"| {link} | {item.title} | {item.data} | {said} | {' | '.join(counts)} |")
     head = REPRODUCTION.format(
         held=total["held"],
         tested=total["held"] + total["not held"],
-        states="; ".join(f"{state}: {count}" for state, count in states.items()),
+        states="; ".join(f"{state}: {count}" for state, count in states.most_common()),
         all=len(lines),
     )
     return head + "\n".join(lines) + "\n"

@@ -162,7 +162,7 @@ def test_the_sizes_that_a_page_shows(
     item = build["load"]("fedsoft-table-1", ROOT / "experiments")
     found = build["_runs"](item)
     assert [size for size, _ in found] == shown
-    tested = {"full": "not run", "bounded": "held", "quick": "not held"}
+    tested = {"full": "open", "bounded": "held", "quick": "not held"}
     monkeypatch.setitem(names, "claims", lambda _item, one: [("it is so", tested[one.size], "")])
     expected = ["held"] if "bounded" in shown else [tested[shown[0]]] if shown else []
     assert list(build["_outcomes"](item, found).elements()) == expected

@@ -123,7 +123,8 @@ def test_a_part_alone_is_run(here: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert main([*command, "--variant", "p*", "--method", "Local", "--seeds", "1"]) == 0
     said = capsys.readouterr().out
     assert "(1 of 1 runs)" in said
-    assert "not run: errors are positive" in said
+    assert "open: errors are positive" in said
+    assert "ours (quick, which proves nothing about the paper)" in said
     assert {line.run for line in kept(load("fedsoft-table-1", here)).lines} == {("pure", "Local", 1)}
     assert main([*command, "--method", "FedProx"]) == 2
     assert "--method is 'FedProx', which there is not" in capsys.readouterr().err
@@ -163,6 +164,22 @@ def test_a_run_that_diverged_has_no_numbers(here: Path, capsys: pytest.CaptureFi
     assert {line.column for line in found.lines} == {"MSE", "loss"}
     assert all(math.isnan(line.value) for line in found.lines)
     assert missing(load("fedsoft-table-1", here), "quick", found) == []
+
+
+def test_of_runs_that_diverged_the_page_says_so(here: Path) -> None:
+    item = load("fedsoft-table-1", here)
+    lines = [Line("pure", "FedAvg", "MSE", seed, None, math.nan, 0, "") for seed in (0, 1)]
+    results = Results(Path("none"), lines, makers=[{"commit": "a", "machine": "b", "versions": "c"}])
+    text = markdown(item, [("quick", results)])
+    assert "| FedAvg | diverged | 2 |" in text
+    assert "**not held**: errors are positive (Section 1): diverged > 0 (not)" in text
+
+
+def test_results_without_their_makers_are_refused(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("kept/fedsoft").mkdir(parents=True)
+    Path("kept/fedsoft/table-1-quick.csv").write_text("variant\n")
+    assert main(["reproduce", "--results", "kept"]) == 2
+    assert "table-1-quick.csv has no table-1-quick.json beside it" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

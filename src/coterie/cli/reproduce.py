@@ -152,7 +152,8 @@ def _show(work: Work) -> None:
     from coterie.reproduction.page import blocks, claims, distances, former_runs, lacking
 
     console, asked, found = open_console(), work.item, work.results
-    say(console, f"\n{asked.name}: {asked.title}: ours, and (the paper's)")
+    size = "quick, which proves nothing about the paper" if work.size == "quick" else work.size
+    say(console, f"\n{asked.name}: {asked.title}: ours ({size}), and (the paper's)")
     for block in blocks(asked, found):
         console.print(plain(escape(block.variant), block.headings, block.rows))
     for says, outcome, numbers in claims(asked, found):

@@ -11,13 +11,14 @@ Cells are means over seeds.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 Cell = tuple[str, str, str]
-Outcome = Literal["held", "not held", "not testable", "not run"]
+Outcome = Literal["held", "not held", "not testable", "open"]
 
 _DIGITS = r"-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?"
 _COMPARISON = re.compile(
@@ -53,6 +54,11 @@ class Comparison:
             raise ValueError(f"{text!r} has a side that is neither a number nor VARIANT / METHOD / COLUMN")
         return comparison
 
+    @property
+    def _margin(self) -> str:
+        sign = "±" if self.sign == "~" else "+" if self.margin > 0 else "−"
+        return f" {sign} {abs(self.margin):g}" if self.margin else ""
+
     def references(self) -> list[list[str]]:
         """(variant, method, column) of all cells."""
         sides = [side for side in (self.left, self.right) if not _NUMBER.fullmatch(side)]
@@ -77,11 +83,16 @@ class Comparison:
                 "~": abs(left - right) <= self.margin,
             }[self.sign]
             outcomes.append(held)
-            margin = f" {'±' if self.sign == '~' else '+'} {self.margin:g}" if self.margin else ""
-            said.append(f"{left:.4g} {self.sign} {right:.4g}{margin}" + ("" if held else " (not)"))
+            said.append(
+                f"{_shown(left)} {self.sign} {_shown(right)}{self._margin}" + ("" if held else " (not)")
+            )
         if False in outcomes:
             return False, ", ".join(said)
         return (None if None in outcomes else True), ", ".join(said)
+
+
+def _shown(value: float) -> str:
+    return "diverged" if math.isnan(value) else f"{value:.4g}"
 
 
 def _value(side: str, variant: str, cells: Mapping[Cell, float]) -> float | None:
@@ -119,4 +130,4 @@ def check(claim: Claim, cells: Mapping[Cell, float], variants: Sequence[str]) ->
     numbers = "; ".join(said for _, said in found if said)
     if any(held is False for held, _ in found):
         return "not held", numbers
-    return ("not run" if any(held is None for held, _ in found) else "held"), numbers
+    return ("open" if any(held is None for held, _ in found) else "held"), numbers

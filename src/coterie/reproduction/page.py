@@ -40,9 +40,12 @@ def blocks(item: Item, results: Results) -> Iterator[Block]:
         rows = []
         for method in methods:
             cells = [(variant, method, column) for column in columns]
-            seeds = max((ours[cell][2] for cell in cells if cell in ours), default=0)
-            rows.append([method, *(_cell(ours.get(c), theirs.get(c)) for c in cells), str(seeds)])
-        yield Block(item.heading(variant), ["method", *columns, "seeds"], rows)
+            seeds = len(
+                {line.seed for line in results.lines if (line.variant, line.method) == (variant, method)}
+            )
+            shown = [_cell(ours.get(cell), theirs.get(cell)) for cell in cells]
+            rows.append([method, *(shown or ["diverged"]), str(seeds)])
+        yield Block(item.heading(variant), ["method", *(columns or [""]), "seeds"], rows)
 
 
 def _known(found: tuple[float, float | None, int] | None) -> bool:

@@ -63,5 +63,5 @@ def _check(option: str, patterns: tuple[str, ...], known: set[str]) -> None:
     for pattern in patterns:
         if not any(fnmatchcase(name, pattern) for name in names):
             few = f"; allowed are {', '.join(map(repr, names))}" if len(names) <= 40 else ""
-            allowed = f"{nearest(pattern, names)}{few}" if names else "; there is nothing to choose"
+            allowed = f"{nearest(pattern, names)}{few}" if names else ": there are none to choose from"
             raise CoterieError(f"{option} is {pattern!r}, which there is not{allowed}")

@@ -16,6 +16,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
+from coterie.errors import CoterieError
 from coterie.files import make_folder, write_json, write_whole
 from coterie.reproduction.items import Cell, Item, Row
 from coterie.reproduction.points import HEADS, Point
@@ -57,6 +58,10 @@ class Results:
         if not path.with_suffix(".csv").is_file():
             return found
         today = item.hashes(size)
+        if not path.with_suffix(".json").is_file():
+            raise CoterieError(
+                f"{path}.csv has no {path.name}.json beside it, which says who made its numbers"
+            )
         found.makers = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
         with path.with_suffix(".csv").open(newline="", encoding="utf-8") as file:
             for row in csv.DictReader(file):
