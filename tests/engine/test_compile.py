@@ -241,7 +241,7 @@ def test_little_work_is_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_convolutions_are_weighed_by_what_they_compute(monkeypatch: pytest.MonkeyPatch) -> None:
     """They have few weights and many operations: without compiling WeCFL's LeNet took 16 ms a step of 32 images."""
-    monkeypatch.setattr(Compiler, "_compiled", lambda self, *_, **__: SimpleNamespace(slots=1))
+    monkeypatch.setattr(Compiler, "_made", lambda self, *_, **__: SimpleNamespace(slots=1))
     x, y = torch.randn(4, 3, 32, 32), torch.zeros(4, dtype=torch.long)
     model = FunctionalModel(
         build("lenet", (3, 32, 32), 10), LOSSES["classification"], device=torch.device("cpu")

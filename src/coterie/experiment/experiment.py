@@ -211,14 +211,18 @@ class Prepared:
         *,
         resume: bool = False,
         watch: Watch | None = None,
-        alone: bool = False,
+        more_rounds: int | None = None,
     ) -> Run:
-        """Run one method in its folder; those after it will be run here too, unless it is played alone."""
+        """Run one method in its folder. `more_rounds` are to be played with such steps besides its own.
+
+        None: those of the methods after it.
+        """
         if method.auto:
             raise CoterieError(f"{method.label}: how many clusters is 'auto'; choose a number first")
         place = [one.label for one in self.experiment.methods].index(method.label)
-        later = self.experiment.methods[place + 1 :]
-        self.simulation.more_rounds = 0 if alone else sum(Progress(one.stages).planned for one in later)
+        if more_rounds is None:
+            more_rounds = sum(Progress(one.stages).planned for one in self.experiment.methods[place + 1 :])
+        self.simulation.more_rounds = more_rounds
         with _threads(self.experiment.threads):
             return play(
                 self.simulation.coordinator(method.stages),

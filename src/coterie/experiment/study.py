@@ -57,6 +57,13 @@ class Task:
     store: Path  # where the method itself is kept
     rounds: int
     name: str
+    more_rounds: int = 0  # of other tasks, with steps that are compiled once for all
+
+
+def sharing(tasks: Sequence[Task]) -> list[Task]:
+    """The same, where the steps of each are those of the others too."""
+    total = sum(task.rounds for task in tasks)
+    return [replace(task, more_rounds=total - task.rounds) for task in tasks]
 
 
 def is_study(folder: Path) -> bool:
@@ -129,7 +136,7 @@ def tasks_of(asked: Experiment, folder: Path, all_of_them: bool = False) -> list
             store = experiment.folder_of(method, place)
             name = f"{above}{method.label}"
             found.append(Task(place, method.label, store, Progress(method.stages).planned, name))
-    return [task for task in found if all_of_them or not _finished(task)]
+    return sharing([task for task in found if all_of_them or not _finished(task)])
 
 
 def _finished(task: Task) -> bool:

@@ -224,5 +224,11 @@ def _play(prepared: Prepared, task: Task, pipe: Connection) -> Prepared:
         alone = task.label == method.label
         store = RunFolder(task.store if alone else prepared.experiment.folder_of(method, task.folder))
         if (alone or task.label is None) and not store.finished:
-            prepared.play(method, store.folder, resume=store.experiment.exists(), watch=watch, alone=True)
+            prepared.play(
+                method,
+                store.folder,
+                resume=store.experiment.exists(),
+                watch=watch,
+                more_rounds=task.more_rounds,
+            )
     return prepared

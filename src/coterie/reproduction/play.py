@@ -23,7 +23,7 @@ import torch
 
 from coterie.errors import CoterieError, Lost
 from coterie.experiment.experiment import Experiment
-from coterie.experiment.study import Task, begin
+from coterie.experiment.study import Task, begin, sharing
 from coterie.experiment.workers import Tell, Workers
 from coterie.files import make_folder, write_json
 from coterie.protocol.stages import Progress
@@ -211,7 +211,19 @@ def prepare(left: Mapping[Run, For], out: Path) -> list[Ahead]:
             begun[folder] = work.item.experiment(one.variant, work.size, one.seed)
             begin(begun[folder], folder)
         found.append(Ahead(_task(begun[folder], folder, one.method, store, name), wanted))
-    return found
+    return _sharing(found)
+
+
+def _sharing(ahead: Sequence[Ahead]) -> list[Ahead]:
+    """Runs of an item have like steps."""
+    of_item: dict[str, list[Ahead]] = {}
+    for one in ahead:
+        of_item.setdefault(one.wanted[0][0].name, []).append(one)
+    return [
+        Ahead(task, one.wanted)
+        for runs in of_item.values()
+        for task, one in zip(sharing([one.task for one in runs]), runs, strict=True)
+    ]
 
 
 def folder_name(variant: str) -> str:

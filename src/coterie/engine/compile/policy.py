@@ -1,7 +1,10 @@
-"""When the step is compiled, and in how many slots it runs: decided from the work ahead, never from a clock.
+"""When the step is compiled or recorded, and in how many slots: decided from the work ahead, never from a clock.
 
 So the same run decides the same way again. (On a GPU a resumed run may have other slots: steps that are there already
 are taken. There the bits of a resumed run are not promised anyway.)
+
+A GPU has a way between: a step that is not worth the time to compile is recorded as it is, which takes a second and
+spares the host's work, most of what a plain step takes.
 """
 
 from __future__ import annotations
@@ -27,7 +30,10 @@ log = logging.getLogger("coterie.engine.compile.policy")
 
 Compile = Literal["auto"] | bool
 
-PAYS = {"cpu": 60.0, "cuda": 20.0}  # seconds of uncompiled work ahead, from which on compiling pays
+Way = Literal["compiled", "recorded"]
+
+# seconds of plain work ahead, from which on it pays; the fastest way first
+PAYS: dict[Way, dict[str, float]] = {"compiled": {"cpu": 60.0, "cuda": 20.0}, "recorded": {"cuda": 2.0}}
 OPERATIONS = 4000  # of a step at the most; compiling a larger one takes many minutes
 SHAPES = 6  # steps of one kind of training that are compiled at the most, for other numbers of slots
 NEAR = 1.25  # a step that is there already is taken if it costs no more than so many times the best one
@@ -49,10 +55,10 @@ class Compiler:
     def __init__(self, model: FunctionalModel, compile: Compile, store: Tensor, clients: int, longest: int):
         self.model, self.store, self.clients, self.longest = model, store, clients, longest
         known = model.device.type in _PLAIN_SPEED  # of other devices there are no figures
-        self.pays = PAYS.get(model.device.type, 0.0)
+        self.pays = {way: seconds.get(model.device.type, math.inf) for way, seconds in PAYS.items()}
         self.always, self.off = compile is True, compile is False or not known
-        self.more_rounds = 0  # besides those of the method at hand: of other methods with such steps
-        self.steps: dict[tuple[object, ...], dict[int, CompiledStep]] = {}  # by kind, by slots
+        self.more_rounds = 0  # besides those of the method at hand: of others with such steps
+        self.steps: dict[tuple[object, ...], dict[int, CompiledStep]] = {}  # by way and kind, by slots
 
     def step_for(
         self,
@@ -64,7 +70,7 @@ class Compiler:
         pulled: bool,
         rounds: int,
     ) -> CompiledStep | None:
-        """The compiled step for problems of so many steps, longest first; None: they are to run as they are.
+        """The step for problems of so many steps, longest first; None: they are to run as they are.
 
         Every client has `per_client` problems, and as many are expected in each of `rounds` rounds.
         """
@@ -79,17 +85,21 @@ class Compiler:
             training.epsilon,
         )
         kind = (batch, pulled, y.shape[1:], training.weight_decay, optimizer)
-        known = self.steps.setdefault(kind, {})
-        best = self._slots(training, batch, steps, self.clients * per_client, known, pulled)
-        if best in known:
-            return known[best]
         plain = self._plain_seconds(training, batch, steps) * (rounds + self.more_rounds)
-        if not (self.always or plain > self.pays) or len(known) >= SHAPES:
-            return None
-        step = self._compiled(training, y, best, batch, pulled, plain)
-        if step is not None:
-            known[step.slots] = step
-        return step
+        for way in self.pays:
+            known = self.steps.setdefault((way, *kind), {})
+            best = self._slots(training, batch, steps, self.clients * per_client, known, pulled)
+            if best in known:
+                return known[best]
+            if self._worth_it(way, plain) and len(known) < SHAPES:
+                step = self._made(way, training, y, best, batch, pulled, plain)
+                if step is not None:
+                    known[step.slots] = step
+                    return step
+        return None
+
+    def _worth_it(self, way: Way, plain: float) -> bool:
+        return not self.off and (plain > self.pays[way] or (self.always and way == "compiled"))
 
     def _slots(
         self,
@@ -144,18 +154,17 @@ class Compiler:
         """How many operations may be compiled in half the time that they would take without."""
         return min(OPERATIONS, int(plain / 2 / _SECONDS_AN_OPERATION[self.model.device.type]))
 
-    def _compiled(
-        self, training: Training, y: Tensor, slots: int, batch: int, pulled: bool, plain: float
+    def _made(
+        self, way: Way, training: Training, y: Tensor, slots: int, batch: int, pulled: bool, plain: float
     ) -> CompiledStep | None:
         missing = _what_is_missing()
         if missing:
-            log.warning("steps are not compiled: %s", missing)
+            log.warning("steps are not %s: %s", way, missing)
             self.off = True
             return None
-        why = (
-            f"without it there are about {plain:.0f} s of work ahead" if plain > self.pays else "as asked for"
-        )
-        log.info("steps of %d clients at once are compiled: %s ...", slots, why)
+        worth = plain > self.pays[way]
+        why = f"without it there are about {plain:.0f} s of work ahead" if worth else "as asked for"
+        log.info("steps of %d clients at once are %s: %s ...", slots, way, why)
         try:
             from coterie.engine.compile.step import CompiledStep  # here, since Inductor comes with it
 
@@ -167,18 +176,20 @@ class Compiler:
                 slots=slots,
                 batch=batch,
                 pulled=pulled,
-                most_operations=OPERATIONS if self.always else self._worth(plain),
+                inductor=way == "compiled",
+                most_operations=OPERATIONS if self.always or way == "recorded" else self._worth(plain),
             )
         except torch.cuda.OutOfMemoryError:
             if slots == 1:
                 raise
         except Exception as problem:  # a compiler's refusals have no class in common
             said = str(problem).strip().splitlines() or [type(problem).__name__]
-            log.warning("steps are not compiled: %s", said[0])
-            self.off = True
+            log.warning("steps are not %s: %s", way, said[0])
+            self.pays[way] = math.inf
+            self.always &= way != "compiled"
             return None
         # not inside the except above: the error would hold on to what it could not get enough of
-        return self._compiled(training, y, slots // 2, batch, pulled, plain)
+        return self._made(way, training, y, slots // 2, batch, pulled, plain)
 
 
 def _what_is_missing() -> str | None:

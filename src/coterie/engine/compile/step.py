@@ -1,7 +1,8 @@
-"""The whole step as one compiled graph: gather, gradient, pull, update, for a fixed number of problems at once.
+"""The whole step as one graph: gather, gradient, pull, update, for a fixed number of problems at once.
 
 A slot is a place for one problem. Everything that a step reads or writes lies in buffers that stay where they are, so
-that on a GPU steps are recorded once, as CUDA graphs, and replayed without the host.
+that on a GPU steps are recorded once, as CUDA graphs, and replayed without the host. The graph is compiled by Inductor,
+or, where that takes longer than it saves, recorded as it is.
 """
 
 from __future__ import annotations
@@ -13,9 +14,12 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 from torch._functorch import config as functorch_config
+from torch._guards import TracingContext, tracing
 from torch._inductor.compile_fx import compile_fx, compile_fx_inner
+from torch._subclasses import FakeTensorMode
 from torch.func import grad_and_value, vmap
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from coterie.data.federation import Points
 from coterie.engine.batches import Schedule
@@ -57,9 +61,10 @@ class CompiledStep:
         slots: int,
         batch: int,
         pulled: bool,
+        inductor: bool = True,
         most_operations: int,
     ):
-        self.model, self.training, self.pulled = model, training, pulled
+        self.model, self.training, self.pulled, self.inductor = model, training, pulled, inductor
         self.slots, self.batch, self.most_operations = slots, batch, most_operations
         self.buffers = self._make_buffers(store, y, batch)
         self.factored: list[str] = []  # parameters whose gradient is never written down
@@ -178,7 +183,7 @@ class CompiledStep:
                 )
             add_products = _products_of(step, row.device)
             flat: list[Any] = _flat(self.buffers)
-            compiled = _inductor_compile(step, flat)
+            compiled = _inductor_compile(step, flat) if self.inductor else lambda given: step(*given)
         weights = [self.buffers["parameter"][name] for name in self.factored]
 
         def advance() -> None:
@@ -270,9 +275,15 @@ def _inductor_compile(step: fx.GraphModule, flat: list[Any]) -> Callable[[list[A
             inside.append(compiled)
         return compiled
 
-    with functorch_config.patch(enable_autograd_cache=False):  # which would hand out the whole alone
+    # tensors without numbers: with them, and the mode that made them, Inductor knows what it compiled before
+    mode = FakeTensorMode(shape_env=ShapeEnv())
+    fakes = [mode.from_tensor(tensor, static_shapes=True) for tensor in flat]
+    with (
+        functorch_config.patch(enable_autograd_cache=False),  # which would hand out the whole alone
+        tracing(TracingContext(mode)),
+    ):
         options = {**OPTIONS, **ON_GPU} if flat[0].device.type == "cuda" else OPTIONS
-        whole = compile_fx(step, flat, inner_compile=compile_inside, config_patches=options)
+        whole = compile_fx(step, fakes, inner_compile=compile_inside, config_patches=options)
     assert callable(whole)
     alone = len(inside) == 1 and flat[0].device.type == "cpu"
     return inside[0] if alone else lambda given: whole(*given)
