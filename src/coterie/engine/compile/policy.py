@@ -3,8 +3,8 @@
 So the same run decides the same way again. (On a GPU a resumed run may have other slots: steps that are there already
 are taken. There the bits of a resumed run are not promised anyway.)
 
-A GPU has a way between: a step that is not worth the time to compile is recorded as it is, which takes a second and
-spares the host's work, most of what a plain step takes.
+On a GPU a step that is not worth the time to compile is recorded as it is, which takes a second and spares the host's
+work, most of what a plain step of a small model takes.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from coterie.engine.batches import table_bytes
+from coterie.engine.compile.too_large import TooLarge
 from coterie.engine.model import FunctionalModel
 from coterie.engine.training import Training
 
@@ -30,10 +31,7 @@ log = logging.getLogger("coterie.engine.compile.policy")
 
 Compile = Literal["auto"] | bool
 
-Way = Literal["compiled", "recorded"]
-
-# seconds of plain work ahead, from which on it pays; the fastest way first
-PAYS: dict[Way, dict[str, float]] = {"compiled": {"cpu": 60.0, "cuda": 20.0}, "recorded": {"cuda": 2.0}}
+PAYS = {"cpu": 60.0, "cuda": 2.0}  # seconds of plain work ahead, from which on a step pays
 OPERATIONS = 4000  # of a step at the most; compiling a larger one takes many minutes
 SHAPES = 6  # steps of one kind of training that are compiled at the most, for other numbers of slots
 NEAR = 1.25  # a step that is there already is taken if it costs no more than so many times the best one
@@ -43,7 +41,7 @@ CACHE = 8 * 2**20  # bytes of a core's slots that stay near it
 # weights of each client's own (not measured on a GPU), and seconds that a step takes anyway
 _PLAIN_SPEED = {"cpu": 7e9, "cuda": 1e12}
 _PLAIN_CONVOLUTIONS = {"cpu": 1e10, "cuda": math.inf}
-_PLAIN_STEP = {"cpu": 1e-3, "cuda": 3e-3}
+_PLAIN_STEP = {"cpu": 1e-3, "cuda": 8e-3}  # of a GPU 9 to 11 ms were measured, with convolutions
 _SECONDS_AN_OPERATION = {"cpu": 0.15, "cuda": 0.04}  # to compile it
 _STEP_SLOTS = {"cpu": 0, "cuda": 8}  # a compiled step's own time: as much as so many slots take ...
 _STEP_BYTES = {"cpu": 5e5, "cuda": 6e7}  # ... and as so many bytes
@@ -55,10 +53,11 @@ class Compiler:
     def __init__(self, model: FunctionalModel, compile: Compile, store: Tensor, clients: int, longest: int):
         self.model, self.store, self.clients, self.longest = model, store, clients, longest
         known = model.device.type in _PLAIN_SPEED  # of other devices there are no figures
-        self.pays = {way: seconds.get(model.device.type, math.inf) for way, seconds in PAYS.items()}
+        self.pays = PAYS.get(model.device.type, 0.0)
         self.always, self.off = compile is True, compile is False or not known
         self.more_rounds = 0  # besides those of the method at hand: of others with such steps
-        self.steps: dict[tuple[object, ...], dict[int, CompiledStep]] = {}  # by way and kind, by slots
+        self.steps: dict[tuple[object, ...], dict[int, CompiledStep]] = {}  # by kind, by slots
+        self.too_large: dict[tuple[object, ...], int] = {}  # operations of kinds that were not worth it
 
     def step_for(
         self,
@@ -85,21 +84,25 @@ class Compiler:
             training.epsilon,
         )
         kind = (batch, pulled, y.shape[1:], training.weight_decay, optimizer)
+        known = self.steps.setdefault(kind, {})
+        best = self._slots(training, batch, steps, self.clients * per_client, known, pulled)
+        if best in known:
+            return known[best]
         plain = self._plain_seconds(training, batch, steps) * (rounds + self.more_rounds)
-        for way in self.pays:
-            known = self.steps.setdefault((way, *kind), {})
-            best = self._slots(training, batch, steps, self.clients * per_client, known, pulled)
-            if best in known:
-                return known[best]
-            if self._worth_it(way, plain) and len(known) < SHAPES:
-                step = self._made(way, training, y, best, batch, pulled, plain)
-                if step is not None:
-                    known[step.slots] = step
-                    return step
-        return None
-
-    def _worth_it(self, way: Way, plain: float) -> bool:
-        return not self.off and (plain > self.pays[way] or (self.always and way == "compiled"))
+        if not (self.always or plain > self.pays) or len(known) >= SHAPES:
+            return None
+        if self._worth(plain) < self.too_large.get(kind, 0):
+            return None
+        # the rest of the time moves numbers, of which a recorded step moves more: every slot's
+        waiting = steps[0] * _PLAIN_STEP[self.model.device.type] * (rounds + self.more_rounds)
+        may_record = self.model.device.type == "cuda" and waiting > 2 / 3 * plain
+        step = self._made(training, y, best, batch, pulled, plain, may_record)
+        if isinstance(step, int):
+            self.too_large[kind] = step
+            return None
+        if step is not None:
+            known[step.slots] = step
+        return step
 
     def _slots(
         self,
@@ -155,16 +158,22 @@ class Compiler:
         return min(OPERATIONS, int(plain / 2 / _SECONDS_AN_OPERATION[self.model.device.type]))
 
     def _made(
-        self, way: Way, training: Training, y: Tensor, slots: int, batch: int, pulled: bool, plain: float
-    ) -> CompiledStep | None:
+        self,
+        training: Training,
+        y: Tensor,
+        slots: int,
+        batch: int,
+        pulled: bool,
+        plain: float,
+        may_record: bool,
+    ) -> CompiledStep | int | None:
+        """The step; or how many operations it would be, which are too many for the work ahead; None: it cannot be."""
         missing = _what_is_missing()
         if missing:
-            log.warning("steps are not %s: %s", way, missing)
+            log.warning("steps are not compiled: %s", missing)
             self.off = True
             return None
-        worth = plain > self.pays[way]
-        why = f"without it there are about {plain:.0f} s of work ahead" if worth else "as asked for"
-        log.info("steps of %d clients at once are %s: %s ...", slots, way, why)
+        ahead = f"without it there are about {plain:.0f} s of work ahead"
         try:
             from coterie.engine.compile.step import CompiledStep  # here, since Inductor comes with it
 
@@ -176,20 +185,23 @@ class Compiler:
                 slots=slots,
                 batch=batch,
                 pulled=pulled,
-                inductor=way == "compiled",
-                most_operations=OPERATIONS if self.always or way == "recorded" else self._worth(plain),
+                most_operations=OPERATIONS if self.always else self._worth(plain),
+                may_record=may_record,
+                why=ahead if plain > self.pays else "as asked for",
             )
         except torch.cuda.OutOfMemoryError:
             if slots == 1:
                 raise
+        except TooLarge as problem:
+            log.log(logging.WARNING if self.always else logging.INFO, "steps are not compiled: %s", problem)
+            return problem.operations
         except Exception as problem:  # a compiler's refusals have no class in common
             said = str(problem).strip().splitlines() or [type(problem).__name__]
-            log.warning("steps are not %s: %s", way, said[0])
-            self.pays[way] = math.inf
-            self.always &= way != "compiled"
+            log.warning("steps are not compiled: %s", said[0])
+            self.off = True
             return None
         # not inside the except above: the error would hold on to what it could not get enough of
-        return self._made(way, training, y, slots // 2, batch, pulled, plain)
+        return self._made(training, y, slots // 2, batch, pulled, plain, may_record)
 
 
 def _what_is_missing() -> str | None:

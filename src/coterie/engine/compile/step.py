@@ -1,12 +1,13 @@
 """The whole step as one graph: gather, gradient, pull, update, for a fixed number of problems at once.
 
 A slot is a place for one problem. Everything that a step reads or writes lies in buffers that stay where they are, so
-that on a GPU steps are recorded once, as CUDA graphs, and replayed without the host. The graph is compiled by Inductor,
-or, where that takes longer than it saves, recorded as it is.
+that on a GPU steps are recorded once, as CUDA graphs, and replayed without the host. The graph is compiled by Inductor;
+on a GPU, where that takes longer than it saves, it is recorded as it is.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -23,13 +24,16 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from coterie.data.federation import Points
 from coterie.engine.batches import Schedule
+from coterie.engine.compile import known
 from coterie.engine.compile.cuda_graph import record
 from coterie.engine.compile.factored_gradients import leave_factors
+from coterie.engine.compile.too_large import TooLarge
 from coterie.engine.model import FunctionalModel
 from coterie.engine.problems import Problems
 from coterie.engine.training import Training, update
-from coterie.errors import CoterieError
 from coterie.prng import mix
+
+log = logging.getLogger("coterie.engine.compile.step")
 
 BLOCK = 128  # steps whose batches lie in the buffers at a time, at the most ...
 BLOCK_NUMBERS = 2**26  # ... and how many numbers they may be
@@ -61,11 +65,13 @@ class CompiledStep:
         slots: int,
         batch: int,
         pulled: bool,
-        inductor: bool = True,
         most_operations: int,
+        may_record: bool = False,
+        why: str = "as asked for",
     ):
-        self.model, self.training, self.pulled, self.inductor = model, training, pulled, inductor
-        self.slots, self.batch, self.most_operations = slots, batch, most_operations
+        self.model, self.training, self.pulled, self.why = model, training, pulled, why
+        self.slots, self.batch = slots, batch
+        self.most_operations, self.may_record = most_operations, may_record
         self.buffers = self._make_buffers(store, y, batch)
         self.factored: list[str] = []  # parameters whose gradient is never written down
         self.draws = True  # does a step draw random numbers, so that it needs its key?
@@ -176,14 +182,9 @@ class CompiledStep:
                 places = {name: first + i for i, name in enumerate(self.buffers["parameter"])}
                 self.factored = leave_factors(gradients_of, places)
             step = self._traced(lambda b: self._take(b, _called(gradients_of, b)))
-            operations = len(step.graph.nodes)
-            if operations > self.most_operations:
-                raise CoterieError(
-                    f"a step is {operations} operations, too many to compile for the work ahead"
-                )
             add_products = _products_of(step, row.device)
             flat: list[Any] = _flat(self.buffers)
-            compiled = _inductor_compile(step, flat) if self.inductor else lambda given: step(*given)
+            compiled = self._compiled(step, flat)
         weights = [self.buffers["parameter"][name] for name in self.factored]
 
         def advance() -> None:
@@ -194,6 +195,21 @@ class CompiledStep:
         row.zero_()
         advance()
         return self._recorded(advance) if row.device.type == "cuda" else partial(_repeat, advance)
+
+    def _compiled(self, step: fx.GraphModule, flat: list[Any]) -> Callable[[list[Any]], Sequence[Tensor]]:
+        """By Inductor, if that is worth it, or took place before; else, if it may be, as it is."""
+        cuda, operations = flat[0].device.type == "cuda", len(step.graph.nodes)
+        mark = known.mark(step, flat) if cuda else None
+        if operations <= self.most_operations or (mark is not None and mark.exists()):
+            log.info("steps of %d clients at once are compiled: %s ...", self.slots, self.why)
+            compiled = _inductor_compile(step, flat)
+            if mark is not None:
+                known.put(mark)
+            return compiled
+        if not self.may_record:
+            raise TooLarge(operations)
+        log.info("steps of %d clients at once are recorded: %s ...", self.slots, self.why)
+        return lambda given: step(*given)
 
     def _recorded(self, advance: Callable[[], None]) -> Callable[[int], None]:
         self._recorded_step = advance  # what the model made while it was traced lies in it
