@@ -1,8 +1,8 @@
 """Whole runs, timed: `python benchmarks/whole_runs.py --out FILE`. It needs Fashion-MNIST, and is meant for a GPU.
 
 WeCFL's Table 2 (200 clients, 10 steps of 32 points, 100 rounds, evaluation every 10) for six methods. Each is played in
-a process of its own, twice: the first fills the compiler's cache, the second finds it. Then all six at once with
-`--jobs`. `prepare` is reading the data and trying the model; `play` is all rounds with evaluation, to the last file;
+a process of its own, twice: the first fills the compiler's cache, the second finds it (`--warm`: it is full, and each
+is played once). Then all six at once with `--jobs`. `prepare` is reading the data and trying the model; `play` is all rounds with evaluation, to the last file;
 `process` has Python's start and the imports too.
 """
 
@@ -60,6 +60,7 @@ def main() -> None:
     parser.add_argument("--one", help="play this method here and print its seconds")
     parser.add_argument("--only", action="append", help="only this method")
     parser.add_argument("--rounds", type=int, help="in place of 100")
+    parser.add_argument("--warm", action="store_true", help="the compiler's cache is full: play each once")
     parser.add_argument("--jobs", type=int, default=4)
     parser.add_argument("--out", type=Path)
     asked = parser.parse_args()
@@ -72,7 +73,7 @@ def main() -> None:
         found: list[dict[str, Any]] = []
         rounds = [] if asked.rounds is None else ["--rounds", str(asked.rounds)]
         labels = asked.only or [method.label for method in load(file).methods]
-        for time_ in ("first", "again"):
+        for time_ in ("again",) if asked.warm else ("first", "again"):
             for label in labels:
                 process, said = timed([__file__, "--one", label, *rounds])
                 found.append(
