@@ -2,8 +2,8 @@
 
 WeCFL's Table 2 (200 clients, 10 steps of 32 points, 100 rounds, evaluation every 10) for six methods. Each is played in
 a process of its own, twice: the first fills the compiler's cache, the second finds it (`--warm`: it is full, and each
-is played once). Then all six at once with `--jobs`. `prepare` is reading the data and trying the model; `play` is all rounds with evaluation, to the last file;
-`process` has Python's start and the imports too.
+is played once). Then all six at once with `--jobs`. `prepare` is reading the data and trying the model; `play` is all
+rounds with evaluation, to the last file; `process` has Python's start and the imports too.
 """
 
 from __future__ import annotations
