@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +119,16 @@ def test_a_cohorts_gradient_is_that_of_the_mean_loss() -> None:
     ((some, found),) = cohort.gradients(numbers([1], [1]))
     assert some == slice(0, 2)
     assert found[:, 0].tolist() == pytest.approx([2 * (1 - 3), 2 * (1 - 5)])
+
+
+@pytest.mark.parametrize("batch_size", [None, 10, 64])
+def test_a_gradient_summed_from_batches_is_that_of_all_points(batch_size: int | None) -> None:
+    """Of 70 points the last batch has 6, and of a single point there is one."""
+    y = torch.linspace(-1, 2, 70).tolist()
+    cohort = one_number_cohort(([1] * 70, y), ([1], [5]))
+    cohort = replace(cohort, training=Training(batch_size=batch_size, steps=3, epochs=None))
+    ((_, found),) = cohort.gradients(numbers([1], [1]))
+    assert found[:, 0].tolist() == pytest.approx([2 * (1 - sum(y) / 70), 2 * (1 - 5)])
 
 
 # over a graph

@@ -10,7 +10,7 @@ points of (a_i / mean a) · gradient_i: unbiased, and exact when the batch is al
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -19,6 +19,7 @@ from torch.nn import functional
 
 from coterie.data.federation import Points
 from coterie.engine.batches import (
+    FEW,
     EpochPlan,
     Schedule,
     batches_of,
@@ -30,13 +31,15 @@ from coterie.engine.batches import (
 )
 from coterie.engine.compile.cuda_graph import Recorded
 from coterie.engine.compile.policy import Compiler
-from coterie.engine.model import FunctionalModel
+from coterie.engine.model import FunctionalModel, Step
 from coterie.engine.problems import Problems, Solution
 from coterie.engine.training import Training, update
 from coterie.prng import mix
 
 if TYPE_CHECKING:
     from coterie.engine.compile.step import CompiledStep
+
+LARGE = 64  # points of a batch that is not a step's
 
 
 def solve(
@@ -81,6 +84,28 @@ def solve(
         for name, value in part.kept.items():
             kept.setdefault(name, value.new_empty(len(rows), *value.shape[1:]))[there] = value
     return Solution(rows, loss, kept)
+
+
+def mean_gradients(model: FunctionalModel, training: Training, points: Points, problems: Problems) -> Tensor:
+    """(problem, parameter) the gradient of each problem's mean loss at its start, in the batches of `one_pass`."""
+    once = one_pass(model, training)
+    plan = _plan(model, once, points, problems)
+    found = problems.start.new_empty(len(plan.counts), model.rows.n_parameters)
+    for at in torch.split(plan.longest_first, chunk_size(model, once, plan.most)):
+        chunk = _Chunk(model, once, points, problems.take(at), plan.counts[at], plan.batch)
+        found[at] = chunk.mean_gradients()
+    return found
+
+
+def one_pass(model: FunctionalModel, training: Training) -> Training:
+    """Once through all points, in batches that a gradient of all of them may be summed from.
+
+    Larger ones would take more memory, smaller ones more time. Batch norm sees them as it sees those of training, and
+    of a last one of very few points it would make no good mean and variance.
+    """
+    batch = None if training.batch_size is None else max(training.batch_size, LARGE)
+    least = FEW if model.needs_two and batch is not None else 1
+    return replace(training, batch_size=batch, epochs=1, steps=None, min_batch=least, shuffle=False)
 
 
 @dataclass(frozen=True)
@@ -222,17 +247,13 @@ class _Chunk:
         return torch.where(mean > 0, weight / mean.clamp(min=torch.finfo(there.dtype).tiny), 0)
 
     def run(self, rate: Tensor) -> Solution:
-        model, training, problems, schedule = self.model, self.training, self.problems, self.schedule
-        n = model.rows.n_parameters
+        training, problems = self.training, self.problems
+        n = self.model.rows.n_parameters
         rows = problems.start.clone()
         kept = problems.kept or fresh_memory(training, rows[:, :n])
         total = rows.new_zeros(len(rows))
         for step, active in self._active():
-            at = schedule.at[step, :active]
-            x, y = self.points.inputs(at), self.points.y[at]
-            weight, mask = schedule.weight[step, :active], schedule.mask[step, :active]
-            key = mix(problems.key[:active], "step", step)
-            gradient, value, tail = model.gradients(rows[:active], x, y, weight, mask, key)
+            gradient, value, tail = self._gradients(rows[:active], step)
             total[:active] += value
             parameters = rows[:active, :n]
             if problems.pull is not None and problems.anchor is not None:
@@ -241,7 +262,28 @@ class _Chunk:
             memory = {name: kept[name][:active] for name in training.state_names()}
             update(training, rate, kept["step"][:active, None], parameters, gradient, memory)
             rows[:active, n:] = tail
-        return Solution(rows, mean_loss(total, schedule.steps), kept)
+        return Solution(rows, mean_loss(total, self.schedule.steps), kept)
+
+    def mean_gradients(self) -> Tensor:
+        """(problem, parameter) at the start: of all batches, each weighed by its points."""
+        rows, schedule = self.problems.start, self.schedule
+        step_number = torch.arange(len(schedule.mask), device=rows.device)[:, None]
+        points = torch.where(step_number < schedule.steps, schedule.mask.sum(2), 0)
+        share = points / points.sum(0).clamp(min=1)
+        total = rows.new_zeros(len(rows), self.model.rows.n_parameters)
+        for step, active in self._active():
+            gradient = self._gradients(rows[:active], step)[0]
+            total[:active] += share[step, :active, None] * gradient
+        return total
+
+    def _gradients(self, rows: Tensor, step: int) -> Step:
+        """Of a step's batches, for the first so many problems."""
+        schedule, active = self.schedule, len(rows)
+        at = schedule.at[step, :active]
+        x, y = self.points.inputs(at), self.points.y[at]
+        weight, mask = schedule.weight[step, :active], schedule.mask[step, :active]
+        key = mix(self.problems.key[:active], "step", step)
+        return self.model.gradients(rows, x, y, weight, mask, key)
 
     def _active(self) -> Iterator[tuple[int, int]]:
         """(step, how many problems take it)."""

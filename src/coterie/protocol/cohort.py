@@ -21,7 +21,7 @@ from coterie.engine.compile.policy import Compiler
 from coterie.engine.model import FunctionalModel
 from coterie.engine.problems import Problems
 from coterie.engine.scores import Outputs, Scores, score_outputs, squared_errors
-from coterie.engine.solver import chunk_size, solve
+from coterie.engine.solver import chunk_size, mean_gradients, one_pass, solve
 from coterie.engine.training import Training
 from coterie.prng import gumbel, mix
 from coterie.protocol.client_state import ClientState
@@ -253,14 +253,12 @@ class Cohort:
 
         One client's is as large as its row, so all of them need not be in memory.
         """
-        whole = replace(self.training, batch_size=None)
-        at_once = chunk_size(self.model, whole, int(self.sizes.max()))
+        at_once = chunk_size(self.model, one_pass(self.model, self.training), int(self.sizes.max()))
         position, keys = torch.arange(len(self), device=self.at.device), self.key("gradient")
         for some in self._blocks(len(self), at_once):
-            table, here = padded(self.points, position[some])
-            mask = here.to(self.model.dtype)
-            x, y, weight = self.points.inputs(table), self.points.y[table], mask / mask.sum(1, keepdim=True)
-            yield some, self.model.gradients(rows[some], x, y, weight, mask, keys[some])[0]
+            column = torch.zeros_like(position[some])
+            problems = Problems(position[some], column, keys[some], rows[some])
+            yield some, mean_gradients(self.model, self.training, self.points, problems)
 
     def score(self, personal: Personal, points: Points | None = None) -> Scores:
         """Loss, accuracy and macro-F1 of each client's model, on its own or on given points."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -13,7 +12,7 @@ from torch.nn import functional
 from coterie.data.federation import Description
 from coterie.engine import storage
 from coterie.engine.scores import Scores
-from coterie.engine.solver import chunk_size
+from coterie.engine.solver import chunk_size, one_pass
 from coterie.prng import mix, uniform
 from coterie.protocol.clients import Question, Refused
 from coterie.protocol.coordinator import Coordinator
@@ -214,7 +213,7 @@ class Monitor:
         if coordinator.model.needs_two and int(self._sizes[sent.clients].min()) < 2:
             return None
         group, (_, rows) = coordinator.clients.group, sent.held("row")
-        whole = replace(coordinator.stage.training, batch_size=None)
+        whole = one_pass(coordinator.model, coordinator.stage.training)
         row_bytes = coordinator.model.rows.width * rows.element_size()
         at_once = chunk_size(coordinator.model, whole, int(self._sizes[sent.clients].max())) * row_bytes
         # all processes ask for the same blocks
