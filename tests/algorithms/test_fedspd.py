@@ -74,6 +74,21 @@ def test_fedspd_trains_on_the_points_of_the_cluster_drawn() -> None:
     torch.testing.assert_close(sent["row"][:, 0], 4.0 * sent["drew"].double(), rtol=0, atol=1e-10)
 
 
+def test_fedspd_points_of_the_first_round_may_be_drawn() -> None:
+    """All eight points are at the first center; at random, both clusters have four of them, whatever the centers are."""
+    exact = Training(learning_rate=0.2, batch_size=None, epochs=200)
+    targets = [0, 1, 2, 3, 4, 5, 6, 7]
+    cohort = one_number_cohort(*[([1] * 8, targets)] * 200, training=exact)
+    offer = messages(list(range(200)), centers=[[[3.5], [99.0]]] * 200)
+    first = FedSPD(2, first_points="random").train(cohort.when(RoundContext(0, round=0)), offer)
+    assert float(first["drew"].double().mean()) == pytest.approx(0.5, abs=4 * (0.25 / 200) ** 0.5)
+    quarters = first["row"][:, 0] * 4  # a row ends at the mean of four targets
+    torch.testing.assert_close(quarters, quarters.round(), rtol=0, atol=1e-9)
+    assert len(quarters.round().unique()) > 5
+    later = FedSPD(2, first_points="random").train(cohort.when(RoundContext(0, round=1)), offer)
+    assert later["drew"].tolist() == [0] * 200
+
+
 def test_fedspd_first_round_is_twice_as_long() -> None:
     """y = w·x with x = 1, target 0, full batch: each step multiplies w by 1 − 2·rate."""
     step = Training(learning_rate=0.1, batch_size=None, epochs=1)

@@ -81,7 +81,7 @@ def test_mobilenet_keeps_more_of_small_images() -> None:
 
 
 def test_fedspd_cifar_has_its_layers_in_order() -> None:
-    block = ["Conv2d", "BatchNorm2d", "ReLU"] * 2 + ["MaxPool2d", "Dropout"]
+    block = ["Conv2d", "BatchNorm2d", "ReLU"] * 2 + ["MaxPool2d", "Dropout2d"]
     dense = ["Linear", "BatchNorm1d", "ReLU", "Dropout"] * 2
     kinds = [type(layer).__name__ for layer in build("fedspd_cifar", CIFAR, 10)()]
     assert kinds == [*block, *block, "Flatten", *dense, "Linear"]
@@ -140,7 +140,7 @@ TINY: dict[str, tuple[tuple[int, ...], dict[str, object]]] = {
     "wecfl_fashion": ((1, 4, 4), {}),
     "lenet": ((1, 16, 16), {}),
     "fedspd_mnist": ((1, 4, 4), {"dropout": 0.0}),
-    "fedspd_cifar": ((1, 4, 4), {"dropout": 0.0}),
+    "fedspd_cifar": ((1, 4, 4), {"dropout": 0.0, "channel_dropout": 0.0}),
     "mobilenet_v2": ((1, 16, 16), {"dropout": 0.0, "width": 0.1}),
     "char_lstm": ((5,), {"hidden": 6}),
     "char_cnn": ((5,), {"channels": 6, "window": 3}),

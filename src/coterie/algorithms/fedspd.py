@@ -28,6 +28,10 @@ class FedSPD(Algorithm):
     Sent: the cluster I drew and its row. Kept: nothing but my data; my centers are my aggregator's.
     Initialisation: `sketch` over a graph and `clients` at a server; the paper's own is `random`.
     Choice: all clients begin at common random centers, so that cluster s means the same to all.
+    Choice: `first_points`: before the first round no point has a cluster yet (line 32 comes at the end of one). By
+    default it has the center of least loss; "random" divides each client's points into S equal parts, as the
+    published program does. From random centers the first tends to divide classes, and the second to leave the
+    centers alike, so that they predict well for everybody and tell no clusters apart.
     Choice: `align` files a row under the aggregator's center that it resembles most (section 6 names the
     cosine similarity, not the rule). It is off by default: from common centers there is nothing to align.
     Choice: the final phase begins anew at half the first rate; a schedule has taken the last round's near to 0.
@@ -44,6 +48,7 @@ class FedSPD(Algorithm):
     final_epochs: int | Literal["auto"] = 10  # τ_final, line 41: passes over all of my data at the end
     final_rate: float = 0.5  # times the rate that training began with, in the final phase
     first_times: int = 2  # times as long is the first round
+    first_points: Literal["nearest", "random"] = "nearest"  # which center's a point is in the first round
     predict: Literal["parameters", "mixture"] = "parameters"  # average the centers, or their predictions
     align: bool = False  # file a row by likeness, not by the name its sender has for it
 
@@ -69,7 +74,7 @@ class FedSPD(Algorithm):
 
     # at the client
     def train(self, cohort: Cohort, offer: Messages) -> Fields:
-        label = cohort.nearest(offer.centers)  # lines 29-36, of the round before
+        label = self._labels(cohort, offer)  # lines 29-36, of the round before
         drew = cohort.draw(cohort.fractions(label, self.n_clusters))  # line 14: with probability u_is
         start = chosen(offer.centers, drew)
         own = label == drew[cohort.points.owner]  # the points of D_is
@@ -78,6 +83,12 @@ class FedSPD(Algorithm):
             "drew": drew,
             "row": cohort.solve(start, points=own, training=training, optimizer_slot=drew),
         }  # line 15
+
+    def _labels(self, cohort: Cohort, offer: Messages) -> Tensor:
+        """(point,) the cluster of each point."""
+        if self.first_points == "random" and cohort.context.round == 0:
+            return cohort.divided(self.n_clusters, "first points")
+        return cohort.nearest(offer.centers)
 
     # under privacy
     def trained_from(self, offer: Messages, sent: Fields) -> Tensor:

@@ -78,7 +78,7 @@ def fedspd_mnist(image: Sequence[int], outputs: int, dropout: float = 0.5) -> nn
     Choice: 10 and 20 channels, as the authors' program has; the share of dropout.
     """
     require_counts(outputs=outputs)
-    _require_share(dropout)
+    _require_share("dropout", dropout)
     depth, height, width = require_image(image, 4)
     return nn.Sequential(
         *(nn.Conv2d(depth, 10, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2)),
@@ -88,15 +88,18 @@ def fedspd_mnist(image: Sequence[int], outputs: int, dropout: float = 0.5) -> nn
     )
 
 
-def fedspd_cifar(image: Sequence[int], outputs: int, dropout: float = 0.5) -> nn.Module:
+def fedspd_cifar(
+    image: Sequence[int], outputs: int, dropout: float = 0.5, channel_dropout: float = 0.25
+) -> nn.Module:
     """FedSPD, B.1.2, CIFAR: convolutions 128, 128 (5x5) and 256, 256 (3x3), then layers of 1024 and 512.
 
     Batch norm after every one of these, pooling and dropout after each pair of convolutions, dropout after the
-    fully connected ones. Choice: the channels, as the authors' program has them; the share of dropout; batch norm
-    before ReLU.
+    fully connected ones. Choice: the channels, the shares of dropout, which takes whole channels after convolutions,
+    and batch norm before ReLU, all as the authors' program has them.
     """
     require_counts(outputs=outputs)
-    _require_share(dropout)
+    _require_share("dropout", dropout)
+    _require_share("channel_dropout", channel_dropout)
     depth, height, width = require_image(image, 4)
     layers: list[nn.Module] = []
     for before, after, kernel in ((depth, 128, 5), (128, 256, 3)):
@@ -106,13 +109,13 @@ def fedspd_cifar(image: Sequence[int], outputs: int, dropout: float = 0.5) -> nn
                 nn.BatchNorm2d(after),
                 nn.ReLU(),
             ]
-        layers += [nn.MaxPool2d(2), nn.Dropout(dropout)]
+        layers += [nn.MaxPool2d(2), nn.Dropout2d(channel_dropout)]
     layers.append(nn.Flatten())
     for wide, narrow in ((256 * (height // 4) * (width // 4), 1024), (1024, 512)):
         layers += [nn.Linear(wide, narrow), nn.BatchNorm1d(narrow), nn.ReLU(), nn.Dropout(dropout)]
     return nn.Sequential(*layers, nn.Linear(512, outputs))
 
 
-def _require_share(dropout: object) -> None:
+def _require_share(name: str, dropout: object) -> None:
     right = isinstance(dropout, int | float) and not isinstance(dropout, bool) and 0 <= dropout < 1
-    require(right, "dropout", dropout, "a number from 0 and below 1")
+    require(right, name, dropout, "a number from 0 and below 1")

@@ -119,6 +119,10 @@ class Cohort:
         """(point,) bool: so many of each client's points (client,), drawn, but never all."""
         return self._ranks(purpose) < torch.minimum(count, self.sizes - 1)[self.points.owner]
 
+    def divided(self, parts: int, purpose: str) -> Tensor:
+        """(point,) which of so many parts of its client's points, drawn, and equal but for one point."""
+        return self._ranks(purpose) % parts
+
     def _ranks(self, purpose: str) -> Tensor:
         """(point,) the place of each point in a random order of its client's."""
         owner = self.points.owner
