@@ -75,7 +75,7 @@ def test_fedspd_trains_on_the_points_of_the_cluster_drawn() -> None:
 
 
 def test_fedspd_points_of_the_first_round_may_be_drawn() -> None:
-    """All eight points are at the first center; at random, both clusters have four of them, whatever the centers are."""
+    """All eight points are at the first center; at random both clusters have four of them, whatever the centers."""
     exact = Training(learning_rate=0.2, batch_size=None, epochs=200)
     targets = [0, 1, 2, 3, 4, 5, 6, 7]
     cohort = one_number_cohort(*[([1] * 8, targets)] * 200, training=exact)
