@@ -348,6 +348,28 @@ def test_n_class_by_cluster(clusters, each, seed):
     assert len(set(data.train.at.tolist())) == len(data.train.at)
 
 
+def test_classes_may_be_drawn_alone():
+    """Ten clusters of 3 classes: a class is divided evenly among the clusters that drew it, and in each among its
+    clients that did; what no cluster drew is left out, and clients differ in size."""
+    data = partition(
+        toy(6000, 2000), 3, clients=100, clusters=10, classes=(3, 2), class_holders="random", test_points=None
+    )
+    has = classes_of(data.train)
+    assert ((has > 0).sum(1) == 2).all()
+    holders = torch.stack([(has[s::10] > 0).any(0) for s in range(10)])
+    assert (holders.sum(1) == 3).all()
+    assert int(holders.sum(0).max() - holders.sum(0).min()) > 1
+    for label in range(10):
+        of_cluster = torch.stack([has[s::10, label].sum() for s in range(10)])[holders[:, label]]
+        assert (
+            len(of_cluster) == 0 or int(of_cluster.max() - of_cluster.min()) <= 10
+        )  # 600 over them, rounded
+        assert int(of_cluster.sum()) == (600 if len(of_cluster) else 0)
+    assert data.train.sizes.max() > 2 * data.train.sizes.min()
+    even = partition(toy(6000, 2000), 3, clients=100, clusters=10, classes=(3, 2))
+    assert even.train.sizes.max() < 1.3 * even.train.sizes.min()
+
+
 @given(st.integers(1, 40), st.integers(1, 12), st.integers(0, 20))
 def test_few_gives_every_kind_as_many_holders(holders, kinds, seed):
     each = 1 + seed % kinds
@@ -675,6 +697,10 @@ def test_the_test_side_does_not_move_the_training_side():
         (
             {"alpha": (1e-8, 1e-8), "clusters": 2, "clients": 9, "train_points": 20, "draw": "shared"},
             r"alpha is \(1e-08, 1e-08\), which left one of 9 clients without images in each of",
+        ),
+        (
+            {"alpha": 0.1, "class_holders": "random"},
+            "class_holders is 'random', which has no effect; allowed is class_holders beside classes",
         ),
         ({"classes": 11}, "classes is 11; allowed is at most 10"),
         ({"classes": (2, 3), "clusters": 2}, r"classes is \(2, 3\); allowed is at most 10"),

@@ -63,7 +63,12 @@ def test_one_line_per_client() -> None:
     assert found.points.tolist() == data.train.sizes.tolist()
     assert found.cluster.tolist() == run.importance.to_numpy().argmax(1).tolist()
     assert found.importance.tolist() == pytest.approx(run.importance.to_numpy().max(1).tolist())
-    assert found.loss.mean() == pytest.approx(run.summary["personal"]["loss"])
+    personal = run.summary["personal"]
+    assert found.loss.mean() == pytest.approx(personal["loss"])
+    assert found.points.nunique() > 1
+    weighted = (found.loss * found.points).sum() / found.points.sum()
+    assert weighted == pytest.approx(personal["loss_by_points"], rel=1e-5)
+    assert weighted != pytest.approx(personal["loss"], rel=1e-3)
 
 
 @pytest.mark.parametrize("algorithm", [FedSPD(2), IFCA(2)], ids=lambda a: a.title())

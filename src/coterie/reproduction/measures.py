@@ -142,6 +142,16 @@ def personal_f1(summary: Summary, records: Records) -> float:
     return _of(summary, "personal", "f1")
 
 
+def personal_accuracy_by_points(summary: Summary, records: Records) -> float:
+    """The mean over clients, each counted by its training points."""
+    return _of(summary, "personal", "accuracy_by_points")
+
+
+def personal_f1_by_points(summary: Summary, records: Records) -> float:
+    """The mean over clients of the macro-F1, each counted by its training points."""
+    return _of(summary, "personal", "f1_by_points")
+
+
 def personal_mse(summary: Summary, records: Records) -> float:
     """The mean over clients of the mean squared error, of regressions."""
     return _of(summary, "personal", "loss") if summary["task"] == "regression" else math.nan
@@ -336,6 +346,8 @@ MEASURES: dict[str, Measure] = {
         personal_mse,
         personal_accuracy_std,
         personal_accuracy_worst_tenth,
+        personal_accuracy_by_points,
+        personal_f1_by_points,
         accuracy_before_final_phase,
         gain_of_final_phase,
         importance_error,

@@ -17,7 +17,7 @@ from coterie.protocol.cohort import Cohort
 from coterie.protocol.coordinator import Coordinator
 from coterie.protocol.personal import Personal
 from coterie.protocol.privacy_accountant import account
-from coterie.protocol.result import Snapshot
+from coterie.protocol.result import Result, Snapshot
 from coterie.runs import metrics
 
 
@@ -69,7 +69,7 @@ def found_ari(about: Description, result: Snapshot) -> float | None:
     return metrics.ari(result.importance, mixture) if mixture is not None and several else None
 
 
-def summarise(coordinator: Coordinator, about: Description, result: Snapshot) -> dict[str, Any]:
+def summarise(coordinator: Coordinator, about: Description, result: Result) -> dict[str, Any]:
     """Plain numbers for summary.json."""
     stage, traffic = coordinator.stage, coordinator.traffic
     summary: dict[str, Any] = {
@@ -96,7 +96,7 @@ def summarise(coordinator: Coordinator, about: Description, result: Snapshot) ->
     privacy = account(coordinator.stages)
     if privacy is not None:
         summary["privacy"] = privacy
-    summary["personal"] = _personal(result.scores)
+    summary["personal"] = _personal(result.scores, result.sizes)
     if about.distributions is not None and coordinator.has_centers:
         summary["centers"] = _centers(coordinator, about, result)
     found = found_ari(about, result)
@@ -111,11 +111,15 @@ def _all_pure(about: Description) -> bool:
     return about.mixture is not None and bool((about.mixture.max(1).values == 1).all())
 
 
-def _personal(scores: Scores | None) -> dict[str, float]:
+def _personal(scores: Scores | None, sizes: Tensor | None) -> dict[str, float]:
+    """Over clients: mean, deviation and worst tenth; and the mean in which each counts by its training points."""
     if scores is None:
         return {}
     numbers = {}
     for name, each in scores.named().items():
+        if sizes is not None:
+            weight = sizes.to(each).masked_fill(each.isnan(), 0).nan_to_num()
+            numbers[f"{name}_by_points"] = float((each.nan_to_num() * weight).sum() / weight.sum())
         each = each[~each.isnan()]
         numbers[name] = float(each.mean()) if len(each) else float("nan")
         std, worst = metrics.spread(each, low_is_bad=name != "loss")

@@ -9,8 +9,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from coterie.data.partitions.mixtures import counts, few
-from coterie.data.partitions.settings import Count, Draw, Number
+from coterie.data.partitions.mixtures import counts, drawn_alone, few
+from coterie.data.partitions.settings import Count, Draw, Holders, Number
 from coterie.errors import require
 
 
@@ -59,13 +59,28 @@ def _dirichlet(shape: tuple[int, int], alpha: float | None, over: int, rng: np.r
     return torch.from_numpy(drawn if over == 1 else drawn.T.copy())
 
 
-def n_class(groups: Sequence[Tensor], classes: int, each: Count, rng: np.random.Generator) -> Tensor:
-    """(client, class): equal shares of n classes, or of some of the n that the client's cluster has (WeCFL)."""
+def n_class(
+    groups: Sequence[Tensor],
+    classes: int,
+    each: Count,
+    holders: Holders,
+    divide: bool,
+    rng: np.random.Generator,
+) -> Tensor:
+    """(client, class): equal shares of n classes, or of some of the n that the client's cluster has (WeCFL).
+
+    Where every cluster and client draws its own classes, a class that is divided is so first among its clusters, all
+    alike, and then among their clients, as in WeCFL's program.
+    """
     outer, inner = each if isinstance(each, tuple) else (classes, each)
+    who = few if holders == "even" else drawn_alone
     share = torch.zeros(sum(len(group) for group in groups), classes, dtype=torch.float64)
-    for group, held in zip(groups, few(len(groups), classes, outer, rng), strict=True):
+    for group, held in zip(groups, who(len(groups), classes, outer, rng), strict=True):
         of_cluster = held.nonzero().flatten()
-        share[group[:, None], of_cluster] = few(len(group), outer, inner, rng).double()
+        own = who(len(group), outer, inner, rng).double()
+        if holders == "random" and divide:
+            own = own / own.sum(0).clamp(min=1)
+        share[group[:, None], of_cluster] = own
     return share
 
 

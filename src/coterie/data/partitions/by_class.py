@@ -90,7 +90,9 @@ def _shares(
 ) -> Tensor:
     if settings.alpha is not None:
         return assign.dirichlet(groups, classes, settings.alpha, divide, rng)
-    return assign.n_class(groups, classes, settings.classes or 1, rng)
+    return assign.n_class(
+        groups, classes, settings.classes or 1, settings.class_holders or "even", divide, rng
+    )
 
 
 def _check_class_numbers(settings: Partition, classes: int) -> None:

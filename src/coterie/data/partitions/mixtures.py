@@ -95,6 +95,12 @@ def few(holders: int, kinds: int, each: int, rng: np.random.Generator) -> Tensor
     return holds
 
 
+def drawn_alone(holders: int, kinds: int, each: int, rng: np.random.Generator) -> Tensor:
+    """(holder, kind): who holds which of the kinds, each at random by itself; some kind may have no holder."""
+    chosen = torch.from_numpy(rng.random((holders, kinds)).argsort(1)[:, :each].copy())
+    return torch.zeros(holders, kinds, dtype=torch.bool).scatter_(1, chosen, True)
+
+
 def counts(mixture: Tensor, sizes: Tensor) -> Tensor:
     """(client, distribution): whole numbers of points, adding up to each client's size (largest remainder)."""
     quota = mixture.to(torch.float64) * sizes[:, None]

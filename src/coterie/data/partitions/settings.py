@@ -10,6 +10,7 @@ from coterie.errors import SettingError, require
 from coterie.validation import Checked
 
 Draw = Literal["once", "shared", "replace"]
+Holders = Literal["even", "random"]
 Number = float | tuple[float, float]
 Count = int | tuple[int, int]
 
@@ -29,6 +30,9 @@ class Partition(Checked):
     m0: int | None = None  # structured: how many clients have the same ones; none: they are drawn
     alpha: Number | None = None  # Dirichlet over classes: of clients, or [of clusters, of clients in one]
     classes: Count | None = None  # classes of a client, or [of a cluster, of a client in it]
+    class_holders: Holders | None = (
+        None  # classes: even (none): any two have as many clients; random: drawn alone
+    )
     by_owner: bool = False  # a client is a writer or a role
     train_points: Count | None = None  # of a client, or [fewest, most]; none: all images there are
     test_points: int | None = None  # of a client; none: in proportion to the training points
@@ -74,6 +78,7 @@ class Partition(Checked):
             _refuse(self, key, "by_owner", "neither: an owner has what it has")
         for key, name in (("angle", "rotate"), ("shift", "relabel"), ("groups", "groups")):
             _needs(self, key, name in self.names, f"distributions = {name!r}")
+        _needs(self, "class_holders", self.classes is not None, "classes")
         in_sets = self.mixture == "structured"
         _needs(self, "per_client", in_sets, "mixture = 'structured'")
         _needs(self, "m0", in_sets, "mixture = 'structured'")
