@@ -6,6 +6,7 @@ import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,11 +17,12 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from coterie import FedAvg, FedEM, Federation, FedProx, FedSPD, Participation, Stage, Training, run
 from coterie.data.federation import Points
-from coterie.engine.compile import cuda_graph
+from coterie.engine.compile import cuda_graph, known
 from coterie.engine.compile.cuda_graph import Recorded
 from coterie.engine.compile.factored_gradients import leave_factors
 from coterie.engine.compile.policy import Compile, Compiler
 from coterie.engine.compile.step import CompiledStep
+from coterie.engine.compile.too_large import TooLarge
 from coterie.engine.layers import Prepared, StackedConv2d
 from coterie.engine.model import LOSSES, FunctionalModel
 from coterie.engine.problems import Problems
@@ -222,7 +224,7 @@ def test_little_work_is_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     def step(*_: object, slots: int, most_operations: int, **__: object) -> object:
         made.append(slots)
         assert 200 < most_operations <= 4000
-        return SimpleNamespace(slots=slots)
+        return SimpleNamespace(slots=slots, operations=200, recorded=False)
 
     monkeypatch.setattr("coterie.engine.compile.step.CompiledStep", step)
     training, y = Training(batch_size=10), torch.zeros(1, dtype=torch.long)
@@ -230,8 +232,10 @@ def test_little_work_is_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     assert one.step_for(training, one.store, y, [50] * 100, 1, False, rounds=10) is None
     assert one.step_for(training, one.store, y, [50] * 100, 1, False, rounds=100_000) is not None
     assert made == [100]
-    assert one.step_for(training, one.store, y, [50] * 90, 1, False, rounds=1) is not None  # it is there
+    assert one.step_for(training, one.store, y, [50] * 90, 1, False, rounds=90_000) is not None  # it is there
     assert made == [100]
+    # a resumed run, which has no step yet, would not make one for this; nor does one that has a step take it
+    assert one.step_for(training, one.store, y, [50] * 90, 1, False, rounds=1) is None
     assert compiler(compile=True).step_for(training, one.store, y, [50], 1, False, 1) is None  # of other data
     other = compiler(compile=True)
     assert other.step_for(training, other.store, y, [50], 1, False, 1) is not None
@@ -239,9 +243,103 @@ def test_little_work_is_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     assert off.step_for(training, off.store, y, [50] * 100, 1, False, rounds=100_000) is None
 
 
+Make = Callable[..., CompiledStep | None]
+
+
+def on_a_gpu(monkeypatch: pytest.MonkeyPatch, operations: int) -> tuple[Make, list[str]]:
+    """What a policy on a GPU decides for so many rounds, and what it makes; nothing is computed there."""
+    made: list[str] = []
+
+    def step(*_: object, slots: int, most_operations: int, may_record: bool, **__: object) -> object:
+        if operations > most_operations and not may_record:
+            made.append("traced")
+            raise TooLarge(operations)
+        recorded = operations > most_operations
+        made.append("recorded" if recorded else "compiled")
+        return SimpleNamespace(slots=slots, operations=operations, recorded=recorded)
+
+    monkeypatch.setattr("coterie.engine.compile.step.CompiledStep", step)
+    one = compiler(chunk=100)
+    one.model.device = torch.device("cuda")
+    y = torch.zeros(1, dtype=torch.long)
+
+    def decide(rounds: int, clients: int = 100) -> CompiledStep | None:
+        return one.step_for(Training(batch_size=10), one.store, y, [50] * clients, 1, False, rounds)
+
+    return decide, made
+
+
+def test_a_gpu_records_what_is_not_worth_compiling_and_compiles_it_when_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    decide, made = on_a_gpu(monkeypatch, operations=800)
+    assert decide(rounds=1) is None  # 0.4 s of work
+    assert decide(rounds=10) is decide(rounds=20)
+    assert made == ["recorded"]
+    assert decide(rounds=300) is not None  # 120 s, of which compiling may take half
+    assert decide(rounds=10) is not None  # what is there is taken
+    assert made == ["recorded", "compiled"]
+
+
+def test_a_step_that_is_too_large_is_traced_once_until_more_work_lies_ahead(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    traced: list[int] = []
+
+    def step(*_: object, slots: int, most_operations: int, **__: object) -> object:
+        traced.append(most_operations)
+        if most_operations < 800:
+            raise TooLarge(800)
+        return SimpleNamespace(slots=slots, operations=800, recorded=False)
+
+    monkeypatch.setattr("coterie.engine.compile.step.CompiledStep", step)
+    one, y = compiler(chunk=100), torch.zeros(1, dtype=torch.long)
+    second = 1 / one._plain_seconds(Training(batch_size=10), 10, [50] * 100)
+
+    def decide(seconds: int) -> CompiledStep | None:
+        return one.step_for(
+            Training(batch_size=10), one.store, y, [50] * 100, 1, False, round(seconds * second)
+        )
+
+    assert [decide(100), decide(120)] == [None, None]  # worth 333 and 400 operations
+    assert len(traced) == 1
+    assert decide(400) is not None
+    assert decide(120) is None  # on a CPU, as if nothing were there
+    assert len(traced) == 2
+
+
+def test_what_this_machine_compiled_is_known_by_all_that_inductor_goes_by(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def plus(number: float) -> fx.GraphModule:
+        return make_fx(lambda x: x + number)(torch.zeros(3))
+
+    def mark(graph: fx.GraphModule, x: Tensor) -> Path:
+        return known.mark(graph, [x])
+
+    first = mark(plus(1), torch.zeros(3))
+    assert mark(plus(1), torch.ones(3)) == first
+    others = [
+        mark(plus(2), torch.zeros(3)),
+        mark(plus(1), torch.zeros(4)),
+        mark(plus(1), torch.zeros(3).double()),
+    ]
+    torch.use_deterministic_algorithms(True)
+    others.append(mark(plus(1), torch.zeros(3)))
+    torch.use_deterministic_algorithms(False)
+    assert first not in others
+    monkeypatch.setattr(known, "cache_dir", lambda: str(tmp_path / "cache"))
+    known.put(mark(plus(1), torch.zeros(3)))
+    assert mark(plus(1), torch.ones(3)).is_file()
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(known, "cache_dir", lambda: str(tmp_path / "file"))  # cannot be a folder
+    known.put(mark(plus(1), torch.zeros(3)))
+
+
 def test_convolutions_are_weighed_by_what_they_compute(monkeypatch: pytest.MonkeyPatch) -> None:
     """They have few weights and many operations: without compiling WeCFL's LeNet took 16 ms a step of 32 images."""
-    monkeypatch.setattr(Compiler, "_made", lambda self, *_, **__: SimpleNamespace(slots=1))
+    made = SimpleNamespace(slots=1, operations=1, recorded=False)
+    monkeypatch.setattr(Compiler, "_made", lambda self, *_, **__: made)
     x, y = torch.randn(4, 3, 32, 32), torch.zeros(4, dtype=torch.long)
     model = FunctionalModel(
         build("lenet", (3, 32, 32), 10), LOSSES["classification"], device=torch.device("cpu")
@@ -328,7 +426,7 @@ def test_too_little_memory_for_all_slots_takes_fewer(monkeypatch: pytest.MonkeyP
         def __init__(self, *_: object, slots: int, **__: object):
             assert not any(one() for one in tried)
             tried.append(weakref.ref(self))
-            self.slots = slots
+            self.slots, self.operations, self.recorded = slots, 1, False
             if slots > 30:
                 raise torch.cuda.OutOfMemoryError("no")
 

@@ -19,6 +19,9 @@ import pytest
 
 from coterie import toml
 from coterie.cli.main import main
+from coterie.engine.compile import policy
+from coterie.engine.compile.policy import Compiler
+from coterie.engine.compile.step import CompiledStep
 from coterie.experiment.experiment import parse
 from coterie.report.progress import Watcher
 from coterie.runs.folder import RunFolder
@@ -74,6 +77,53 @@ def straight(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     prepared = parse(_experiment(4, 3)).prepare()
     prepared.play(prepared.experiment.methods[0], folder)
     return _outcome(folder)
+
+
+@pytest.mark.slow  # it compiles
+def test_a_resumed_run_compiles_what_it_would_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """FedSPD's first round is twice as long: here it alone is worth compiling, and what follows is not."""
+    weighed: list[float] = []
+    used: list[int] = []
+    weigh, use = Compiler._plain_seconds, CompiledStep.run
+
+    def weighing(*given: Any) -> float:
+        weighed.append(weigh(*given))
+        return weighed[-1]
+
+    def using(step: CompiledStep, *given: Any) -> None:
+        used.append(step.slots)
+        use(step, *given)
+
+    monkeypatch.setattr(Compiler, "_plain_seconds", weighing)
+    monkeypatch.setattr(CompiledStep, "run", using)
+    monkeypatch.setattr(Compiler, "_worth", lambda *_: policy.OPERATIONS)
+    settings = {
+        "threads": 1,
+        "checkpoint_every": 2,
+        "rounds": 4,
+        "data": {"source": "regressions", "clients": 12, "dimension": 4},
+        "model": {"name": "mlp", "hidden": [8]},
+        "training": {"learning_rate": 0.01, "epochs": 3},
+        "algorithm": {"name": "FedSPD", "n_clusters": 2, "final_epochs": 3},
+        "init": "random",
+        "topology": {"kind": "erdos-renyi", "degree": 4},
+    }
+
+    def play(name: str, **more: Any) -> None:
+        prepared = parse(settings).prepare()
+        prepared.play(prepared.experiment.methods[0], tmp_path / name, **more)
+
+    play("to weigh")
+    assert not used
+    first, *others = weighed[:4]
+    assert first > 1.5 * max(others)
+    monkeypatch.setitem(policy.PAYS, "cpu", 4 * (first + max(others)) / 2)
+    play("straight")
+    assert used
+    with pytest.raises(Stop):
+        play("stopped", watch=_stopping_at(2, Stop()))
+    play("stopped", resume=True)
+    assert _outcome(tmp_path / "stopped") == _outcome(tmp_path / "straight")
 
 
 @pytest.mark.parametrize("problem", [Stop(), KeyboardInterrupt()], ids=["crash", "interrupt"])

@@ -220,8 +220,6 @@ def _play(prepared: Prepared, task: Task, pipe: Connection) -> Prepared:
         prepared = prepared.resolve_auto(
             task.folder, lambda method, out: prepared.choose(method, out).n_clusters
         )
-    # on a CPU a run decides by itself what is compiled, so that it has the same bits whatever it is resumed with
-    more_rounds = task.more_rounds if prepared.simulation.model.device.type == "cuda" else 0
     for method in prepared.experiment.methods:
         alone = task.label == method.label
         store = RunFolder(task.store if alone else prepared.experiment.folder_of(method, task.folder))
@@ -231,6 +229,6 @@ def _play(prepared: Prepared, task: Task, pipe: Connection) -> Prepared:
                 store.folder,
                 resume=store.experiment.exists(),
                 watch=watch,
-                more_rounds=more_rounds,
+                more_rounds=task.more_rounds,
             )
     return prepared

@@ -1,7 +1,7 @@
 """When the step is compiled or recorded, and in how many slots: decided from the work ahead, never from a clock.
 
-So the same run decides the same way again. (On a GPU a resumed run may have other slots: steps that are there already
-are taken. There the bits of a resumed run are not promised anyway.)
+On a CPU every call decides by its own work alone, so that a run that is resumed decides, and rounds, the same way
+again. On a GPU, where bits are not promised, steps are taken that are there already, or that were compiled before.
 
 On a GPU a step that is not worth the time to compile is recorded as it is, which takes a second and spares the host's
 work, most of what a plain step of a small model takes.
@@ -31,9 +31,10 @@ log = logging.getLogger("coterie.engine.compile.policy")
 
 Compile = Literal["auto"] | bool
 
-PAYS = {"cpu": 60.0, "cuda": 2.0}  # seconds of plain work ahead, from which on a step pays
+PAYS = {"cpu": 60.0, "cuda": 20.0}  # seconds of plain work ahead, from which on compiling a step pays
+RECORDING_PAYS = 2.0  # likewise, on a GPU
 OPERATIONS = 4000  # of a step at the most; compiling a larger one takes many minutes
-SHAPES = 6  # steps of one kind of training that are compiled at the most, for other numbers of slots
+SHAPES = 6  # of a GPU: steps of one kind of training that are made at the most, for other numbers of slots
 NEAR = 1.25  # a step that is there already is taken if it costs no more than so many times the best one
 CACHE = 8 * 2**20  # bytes of a core's slots that stay near it
 
@@ -57,7 +58,7 @@ class Compiler:
         self.always, self.off = compile is True, compile is False or not known
         self.more_rounds = 0  # besides those of the method at hand: of others with such steps
         self.steps: dict[tuple[object, ...], dict[int, CompiledStep]] = {}  # by kind, by slots
-        self.too_large: dict[tuple[object, ...], int] = {}  # operations of kinds that were not worth it
+        self.operations: dict[tuple[object, ...], int] = {}  # of a step, by kind, where one was traced
 
     def step_for(
         self,
@@ -86,23 +87,33 @@ class Compiler:
         kind = (batch, pulled, y.shape[1:], training.weight_decay, optimizer)
         known = self.steps.setdefault(kind, {})
         best = self._slots(training, batch, steps, self.clients * per_client, known, pulled)
-        if best in known:
-            return known[best]
         plain = self._plain_seconds(training, batch, steps) * (rounds + self.more_rounds)
-        if not (self.always or plain > self.pays) or len(known) >= SHAPES:
-            return None
-        if self._worth(plain) < self.too_large.get(kind, 0):
-            return None
+        if best in known and self._serves(known[best], plain):
+            return known[best]
         # the rest of the time moves numbers, of which a recorded step moves more: every slot's
         waiting = steps[0] * _PLAIN_STEP[self.model.device.type] * (rounds + self.more_rounds)
-        may_record = self.model.device.type == "cuda" and waiting > 2 / 3 * plain
-        step = self._made(training, y, best, batch, pulled, plain, may_record)
-        if isinstance(step, int):
-            self.too_large[kind] = step
+        on_gpu = self.model.device.type == "cuda"
+        may_record = on_gpu and waiting > 2 / 3 * plain
+        pays = RECORDING_PAYS if may_record else self.pays
+        if not (self.always or plain > pays) or (on_gpu and len(known) >= SHAPES and best not in known):
+            return None
+        if not may_record and self._worth(plain) < self.operations.get(kind, 0):
+            return None
+        try:
+            step = self._made(training, y, best, batch, pulled, plain, may_record)
+        except TooLarge as problem:
+            log.log(logging.WARNING if self.always else logging.INFO, "steps are not compiled: %s", problem)
+            self.operations[kind] = problem.operations
             return None
         if step is not None:
-            known[step.slots] = step
+            known[step.slots], self.operations[kind] = step, step.operations
         return step
+
+    def _serves(self, step: CompiledStep, plain: float) -> bool:
+        """Is a step that is there what this work would have made?"""
+        if self.model.device.type == "cpu":
+            return self.always or (plain > self.pays and step.operations <= self._worth(plain))
+        return not step.recorded or step.operations > self._worth(plain)
 
     def _slots(
         self,
@@ -155,6 +166,8 @@ class Compiler:
 
     def _worth(self, plain: float) -> int:
         """How many operations may be compiled in half the time that they would take without."""
+        if self.always:
+            return OPERATIONS
         return min(OPERATIONS, int(plain / 2 / _SECONDS_AN_OPERATION[self.model.device.type]))
 
     def _made(
@@ -166,14 +179,13 @@ class Compiler:
         pulled: bool,
         plain: float,
         may_record: bool,
-    ) -> CompiledStep | int | None:
-        """The step; or how many operations it would be, which are too many for the work ahead; None: it cannot be."""
+    ) -> CompiledStep | None:
+        """The step; None: it cannot be."""
         missing = _what_is_missing()
         if missing:
             log.warning("steps are not compiled: %s", missing)
             self.off = True
             return None
-        ahead = f"without it there are about {plain:.0f} s of work ahead"
         try:
             from coterie.engine.compile.step import CompiledStep  # here, since Inductor comes with it
 
@@ -185,16 +197,17 @@ class Compiler:
                 slots=slots,
                 batch=batch,
                 pulled=pulled,
-                most_operations=OPERATIONS if self.always else self._worth(plain),
+                most_operations=self._worth(plain),
                 may_record=may_record,
-                why=ahead if plain > self.pays else "as asked for",
+                why="as asked for"
+                if self.always
+                else f"without it there are about {plain:.0f} s of work ahead",
             )
         except torch.cuda.OutOfMemoryError:
             if slots == 1:
                 raise
-        except TooLarge as problem:
-            log.log(logging.WARNING if self.always else logging.INFO, "steps are not compiled: %s", problem)
-            return problem.operations
+        except TooLarge:
+            raise
         except Exception as problem:  # a compiler's refusals have no class in common
             said = str(problem).strip().splitlines() or [type(problem).__name__]
             log.warning("steps are not compiled: %s", said[0])

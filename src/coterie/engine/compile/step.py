@@ -198,16 +198,18 @@ class CompiledStep:
 
     def _compiled(self, step: fx.GraphModule, flat: list[Any]) -> Callable[[list[Any]], Sequence[Tensor]]:
         """By Inductor, if that is worth it, or took place before; else, if it may be, as it is."""
-        cuda, operations = flat[0].device.type == "cuda", len(step.graph.nodes)
-        mark = known.mark(step, flat) if cuda else None
-        if operations <= self.most_operations or (mark is not None and mark.exists()):
+        self.operations, self.recorded = len(step.graph.nodes), False
+        mark = known.mark(step, flat) if flat[0].device.type == "cuda" else None
+        if self.operations <= self.most_operations or (mark is not None and mark.exists()):
             log.info("steps of %d clients at once are compiled: %s ...", self.slots, self.why)
+            bypassed = known.bypassed()
             compiled = _inductor_compile(step, flat)
-            if mark is not None:
+            if mark is not None and known.bypassed() == bypassed:
                 known.put(mark)
             return compiled
         if not self.may_record:
-            raise TooLarge(operations)
+            raise TooLarge(self.operations)
+        self.recorded = True
         log.info("steps of %d clients at once are recorded: %s ...", self.slots, self.why)
         return lambda given: step(*given)
 

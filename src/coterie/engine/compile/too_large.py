@@ -9,5 +9,8 @@ class TooLarge(CoterieError):
     """Compiling so many operations would take longer than it saves."""
 
     def __init__(self, operations: int):
-        super().__init__(f"a step is {operations} operations, too many to compile for the work ahead")
+        super().__init__(operations)  # as pickle gives it back
         self.operations = operations
+
+    def __str__(self) -> str:
+        return f"a step is {self.operations} operations, too many to compile for the work ahead"
