@@ -152,6 +152,16 @@ def test_wecfl_does_not_make_two_clusters_of_one_that_is_received() -> None:
     assert after.centers.tolist() == [[[0.0], [9.5]]]
 
 
+def test_rows_are_clustered_though_most_updates_are_too_long_for_float32() -> None:
+    """The square of 1e30 is no float32, so that the median length would be infinite and cut rows no numbers."""
+    rows = torch.tensor([[1e30, 0.0, 0.0]] * 4 + [[0.0, 1e30, 0.0]] * 4).repeat(1, 4)
+    start = WeCFL(2).begin(state(torch.zeros(1, 2, 12).tolist(), 8))
+    start = start.update(centers=start.centers.float())
+    sent = {"row": rows, "size": torch.ones(8, dtype=torch.long)}
+    found = WeCFL(2).combine(start, Received.by_server(Messages(torch.arange(8), sent))).member.tolist()
+    assert found == [found[0]] * 4 + [1 - found[0]] * 4
+
+
 @pytest.mark.parametrize("kind", [WeCFL, FeSEM])
 def test_whose_message_comes_first_changes_no_cluster(kind: type[WeCFL]) -> None:
     """Rows without clear clusters, where k-means goes by the order that it sees them in."""

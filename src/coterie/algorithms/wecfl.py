@@ -130,11 +130,15 @@ class WeCFL(ClusteredByRow):
 
 
 def _no_longer_than_the_median(rows: Tensor, begun: Tensor) -> Tensor:
-    """Rows whose updates, since `begun`, are cut to their median length, if they have any."""
-    update = rows - begun
+    """Rows whose updates, since `begun`, are cut to their median length, if they have any.
+
+    In float64, where the length of finite float32 numbers is finite too.
+    """
+    begun = begun.double()
+    update = rows.double() - begun
     length = update.norm(dim=1, keepdim=True)
     median = length.median()
-    return begun + update * (median / length).clamp(max=1) if median > 0 else rows
+    return begun + update * (median / length).clamp(max=1) if median > 0 else rows.double()
 
 
 def _matched(found: Tensor, before: Tensor, clusters: int) -> Tensor:
