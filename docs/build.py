@@ -256,7 +256,7 @@ model and has fewer rounds or less data, *full* is the paper's. In a cell ours c
 deviation over seeds, and the paper's in brackets. A claim is *held* if all its comparisons hold for our means, and
 *open* if none fails and some were not run; how many seeds are behind it stands in the tables.
 
-{held} of the {tested} claims that were tested held. Of {all} items, so many were run: {states}.
+{held} of the {tested} claims that were tested held. The {all} items: {states}.
 
 | item | title | data | run | held | not held | open | not testable |
 |---|---|---|---|---|---|---|---|
@@ -305,13 +305,14 @@ def reproduction() -> str:
         states["not run" if said.startswith("–") else said] += 1
         total += outcomes if all(size != "quick" for size, _ in found) else Counter()
         kinds = ("held", "not held", "open", "not testable")
-        counts = [str(outcomes[kind]) if found else "" for kind in kinds]
+        shown = any(results.lines for _, results in found)
+        counts = [str(outcomes[kind]) if shown else "" for kind in kinds]
         link = f"[{name}](reproduction/{name.split('-')[0]}.md#{_anchor(item)})"
         lines.append(f"| {link} | {item.title} | {item.data} | {said} | {' | '.join(counts)} |")
     head = REPRODUCTION.format(
         held=total["held"],
         tested=total["held"] + total["not held"],
-        states="; ".join(f"{state}: {count}" for state, count in states.most_common()),
+        states=", ".join(f"{count} {state}" for state, count in states.most_common()),
         all=len(lines),
     )
     return head + "\n".join(lines) + "\n"
@@ -343,11 +344,14 @@ PAGES = {
 
 
 def pictures() -> None:
-    """Of the figures of which there are results."""
+    """Of the figures of which there are results; others are removed."""
     for name in names(HERE.parent / "experiments"):
         item = load(name, HERE.parent / "experiments")
+        picture = HERE / "reproduction" / f"{name}.png"
         if (shown := pictured(item, _runs(item))) is not None:
-            draw(item, shown, HERE / "reproduction" / f"{name}.png")
+            draw(item, shown, picture)
+        else:
+            picture.unlink(missing_ok=True)
 
 
 if __name__ == "__main__":

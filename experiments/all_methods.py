@@ -80,7 +80,7 @@ SETTINGS: dict[str, Setting] = {
         "data": {"source": "shakespeare", "clients": 30, "train_points": 50, "test_points": 30},
         "model": "char_cnn",
         "training": {"batch_size": 10, "epochs": 2},
-        "rates": (0.3, 1.0, 3.0),
+        "rates": (1.0, 3.0, 10.0),
     },
     "CIFAR-10, four rotations, pure": {
         "clusters": 4,
@@ -144,7 +144,7 @@ def methods(setting: Setting) -> list[dict[str, Any]]:
     ]
 
 
-def play(name: str, seeds: tuple[int, ...], jobs: int, folder: Path) -> None:
+def play(name: str, seeds: tuple[int, ...], jobs: int, device: str, folder: Path) -> None:
     """Choose the rates and run; or go on where a folder of this setting is."""
     if is_study(folder):
         if (folder / "experiment.toml").is_file() and load(folder / "experiment.toml").seeds != seeds:
@@ -158,7 +158,7 @@ def play(name: str, seeds: tuple[int, ...], jobs: int, folder: Path) -> None:
         "rounds": 20,
         "evaluate_every": 0,
         "threads": 1,
-        "device": "cpu",
+        "device": device,
         **{key: setting[key] for key in ("data", "model", "training")},
         "method": methods(setting),
     }
@@ -238,6 +238,7 @@ def main() -> None:
         "--seeds", type=parse_seeds, default=parse_seeds("5200-5202"), help="such as 5200-5202"
     )
     parser.add_argument("--jobs", type=int, default=2, help="processes, each with one thread")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--setting", action="append", choices=list(SETTINGS), help="only this one")
     parser.add_argument("--runs", type=Path, required=True, help="the folder of the runs")
     parser.add_argument("--out", type=Path)
@@ -251,7 +252,7 @@ def main() -> None:
         if name in old["made"]:
             continue
         folder = options.runs / name.replace(",", "").replace(":", "-").replace(" ", "-")
-        play(name, options.seeds, options.jobs, folder)
+        play(name, options.seeds, options.jobs, options.device, folder)
         old["runs"] += collect(name, folder)
         old["made"][name] = provenance()
         if options.out:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -152,14 +152,21 @@ def test_wecfl_does_not_make_two_clusters_of_one_that_is_received() -> None:
     assert after.centers.tolist() == [[[0.0], [9.5]]]
 
 
-def test_rows_are_clustered_though_most_updates_are_too_long_for_float32() -> None:
-    """The square of 1e30 is no float32, so that the median length would be infinite and cut rows no numbers."""
-    rows = torch.tensor([[1e30, 0.0, 0.0]] * 4 + [[0.0, 1e30, 0.0]] * 4).repeat(1, 4)
-    start = WeCFL(2).begin(state(torch.zeros(1, 2, 12).tolist(), 8))
-    start = start.update(centers=start.centers.float())
+@pytest.mark.parametrize("distance", ["euclidean", "cosine"])
+@pytest.mark.parametrize("size", [1e20, 1e30])
+def test_rows_are_clustered_though_float32_has_no_square_of_them(
+    distance: Literal["euclidean", "cosine"], size: float
+) -> None:
+    """In the first round, and in a later one, where centers so large are nobody's choice: clients stay."""
+    rows = torch.tensor([[size, 0.0, 0.0]] * 4 + [[0.0, size, 0.0]] * 4).repeat(1, 4)
+    algorithm = WeCFL(2, distance=distance)
+    after = algorithm.begin(state(torch.zeros(1, 2, 12).tolist(), 8))
+    after = after.update(centers=after.centers.float())
     sent = {"row": rows, "size": torch.ones(8, dtype=torch.long)}
-    found = WeCFL(2).combine(start, Received.by_server(Messages(torch.arange(8), sent))).member.tolist()
-    assert found == [found[0]] * 4 + [1 - found[0]] * 4
+    for _ in range(2):
+        after = algorithm.combine(after, Received.by_server(Messages(torch.arange(8), sent)))
+        found = after.member.tolist()
+        assert found == [found[0]] * 4 + [1 - found[0]] * 4
 
 
 @pytest.mark.parametrize("kind", [WeCFL, FeSEM])

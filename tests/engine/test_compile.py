@@ -281,6 +281,30 @@ def test_a_gpu_records_what_is_not_worth_compiling_and_compiles_it_when_it_is(
     assert made == ["recorded", "compiled"]
 
 
+def test_memory_that_did_not_suffice_is_not_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A recorded step makes room for the compiled one; that has half as many slots, and so have all after it."""
+    made: list[tuple[int, bool]] = []
+
+    def step(*_: object, slots: int, most_operations: int, **__: object) -> object:
+        recorded = most_operations < 800
+        if not recorded and slots > 50:
+            raise torch.cuda.OutOfMemoryError
+        made.append((slots, recorded))
+        return SimpleNamespace(slots=slots, operations=800, recorded=recorded)
+
+    monkeypatch.setattr("coterie.engine.compile.step.CompiledStep", step)
+    one = compiler(chunk=100)
+    one.model.device = torch.device("cuda")
+    y = torch.zeros(1, dtype=torch.long)
+
+    def decide(rounds: int) -> CompiledStep | None:
+        return one.step_for(Training(batch_size=10), one.store, y, [50] * 100, 1, False, rounds)
+
+    decide(10)
+    assert decide(300) is decide(300) is decide(400)
+    assert made == [(100, True), (50, False)]
+
+
 def test_a_step_that_is_too_large_is_traced_once_until_more_work_lies_ahead(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -337,7 +361,7 @@ def test_what_this_machine_compiled_is_known_by_all_that_inductor_goes_by(
 
 
 def test_convolutions_are_weighed_by_what_they_compute(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They have few weights and many operations: without compiling WeCFL's LeNet took 16 ms a step of 32 images."""
+    """They have few weights and many operations: uncompiled, 32 images take WeCFL's LeNet 5 to 8 ms."""
     made = SimpleNamespace(slots=1, operations=1, recorded=False)
     monkeypatch.setattr(Compiler, "_made", lambda self, *_, **__: made)
     x, y = torch.randn(4, 3, 32, 32), torch.zeros(4, dtype=torch.long)
@@ -349,7 +373,7 @@ def test_convolutions_are_weighed_by_what_they_compute(monkeypatch: pytest.Monke
     one = Compiler(model, "auto", x, 200, longest=300)
     training = Training(batch_size=32)
     seconds = one._plain_seconds(training, 32, [10] * 200)
-    assert 15 < seconds < 60
+    assert 5 < seconds < 20
     assert one.step_for(training, x, y, [10] * 200, 1, False, rounds=1) is None
     assert one.step_for(training, x, y, [10] * 200, 1, False, rounds=20) is not None
 

@@ -153,6 +153,19 @@ def test_a_run_that_is_missing_is_played(here: Path) -> None:
     ]
 
 
+def test_two_commands_do_not_write_the_same_results(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each would write what it read before, and so without what the other found."""
+    code = "import sys; from pathlib import Path; from coterie.runs.lock import locked\n"
+    code += "with locked(Path(sys.argv[1])): print('locked', flush=True); sys.stdin.read()"
+    command = [sys.executable, "-c", code, str(here / "kept/fedsoft")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "locked\n"
+        assert main(["reproduce", "fedsoft-table-1", "--quick", "--results", str(here / "kept")]) == 2
+        assert f"is being written by process {other.pid}" in capsys.readouterr().err
+        other.communicate("")
+
+
 def test_a_run_that_diverged_has_no_numbers(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The last good centers, which it has in the end, are not what the item's settings lead to."""
     changed(here, 'model = "linear"', 'model = "linear"\ntraining = { learning_rate = 1e9 }')
@@ -172,7 +185,7 @@ def test_of_runs_that_diverged_the_page_says_so(here: Path) -> None:
     results = Results(Path("none"), lines, makers=[{"commit": "a", "machine": "b", "versions": "c"}])
     text = markdown(item, [("quick", results)])
     assert "| FedAvg | diverged | 2 |" in text
-    assert "**not held**: errors are positive (Section 1): diverged > 0 (not)" in text
+    assert "**not held**: errors are positive (Section 1): no number > 0 (not)" in text
 
 
 def test_results_without_their_makers_are_refused(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

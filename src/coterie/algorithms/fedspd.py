@@ -29,9 +29,9 @@ class FedSPD(Algorithm):
     Initialisation: `sketch` over a graph and `clients` at a server; the paper's own is `random`.
     Choice: all clients begin at common random centers, so that cluster s means the same to all.
     Choice: `first_points`: before the first round no point has a cluster yet (line 32 comes at the end of one). By
-    default it has the center of least loss; "random" divides each client's points into S equal parts, as the
-    published program does. From random centers the first tends to divide classes, and the second to leave the
-    centers alike, so that they predict well for everybody and tell no clusters apart.
+    default it has the center of least loss, which from random centers tends to divide classes; "random" divides each
+    client's points into S equal parts, as the published program does. That gives up what an initialisation found: it
+    belongs with `init = "random"`.
     Choice: `align` files a row under the aggregator's center that it resembles most (section 6 names the
     cosine similarity, not the rule). It is off by default: from common centers there is nothing to align.
     Choice: the final phase begins anew at half the first rate; a schedule has taken the last round's near to 0.

@@ -82,14 +82,15 @@ class WeCFL(ClusteredByRow):
         columns = state.rows.columns(self.represent).to(received.row.device)
         g, G = received.row[:, columns], state.centers[0][:, columns]
         if self.distance == "cosine":
-            g, G = normalize(g, dim=1), normalize(G, dim=1)
+            g, G = _directions(g), _directions(G)
         before = state.member[received.clients]
         if not bool(state.clustered.any()):  # the first clustering
             enough = self._enough(state, received)  # else it waits, as runs/alarms.py says
             return self._first_clusters(state, received, g, G[before], weight) if enough else before
         if self.restart and len(g) == state.n_clients:  # begun anew, as in the published program
             return _matched(self._k_means(state, received, g, weight), before, self.n_clusters)
-        return nearest(g, G, alive(state.centers[0]))  # one step, as Algorithm 1 reads
+        living = alive(state.centers[0])
+        return nearest(g, G, living) if living.any() else before  # one step, as Algorithm 1 reads
 
     def _first_clusters(
         self, state: State, received: Received, g: Tensor, begun: Tensor, weight: Tensor
@@ -127,6 +128,12 @@ class WeCFL(ClusteredByRow):
         found = torch.empty_like(received.clients)
         found[order] = received.decided(labels)
         return found
+
+
+def _directions(rows: Tensor) -> Tensor:
+    """Rows of length 1; first divided by their largest number, since its square may be no number."""
+    largest = rows.abs().amax(1, keepdim=True)
+    return normalize(rows / largest.masked_fill(largest == 0, 1), dim=1)
 
 
 def _no_longer_than_the_median(rows: Tensor, begun: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -65,6 +66,7 @@ def reproduce(
     from coterie.reproduction.part import Part
     from coterie.reproduction.play import Work, missing
     from coterie.reproduction.results import Results, place
+    from coterie.runs.lock import locked
 
     use(data_dir)
     check_jobs(jobs)
@@ -81,14 +83,18 @@ def reproduce(
     asked = part.chosen(_asked(None if everything else items, folder, size), size)
     if any(item.figure for item in asked):
         needs_matplotlib()
-    works = []
-    for item in asked:
-        path = place(results, item, size) if results else out / f"{item.name}-{size}" / "results"
-        works.append(Work(item, size, Results.load(path, item, size)))
-    problem = _play(works, out, jobs, part)
-    for work in works:
-        if not problem or not missing(work.item, work.size, work.results, part):
-            _show(work)
+    where = {
+        item.name: place(results, item, size) if results else out / f"{item.name}-{size}" / "results"
+        for item in asked
+    }
+    with ExitStack() as held:
+        for path in dict.fromkeys(path.parent for path in where.values()):  # one writer, or lines are lost
+            held.enter_context(locked(path))
+        works = [Work(item, size, Results.load(where[item.name], item, size)) for item in asked]
+        problem = _play(works, out, jobs, part)
+        for work in works:
+            if not problem or not missing(work.item, work.size, work.results, part):
+                _show(work)
     if problem:
         raise problem
     return 0

@@ -92,7 +92,7 @@ class Comparison:
 
 
 def _shown(value: float) -> str:
-    return "diverged" if math.isnan(value) else f"{value:.4g}"
+    return "no number" if math.isnan(value) else f"{value:.4g}"
 
 
 def _value(side: str, variant: str, cells: Mapping[Cell, float]) -> float | None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import importlib.util
 import io
 import math
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from coterie.errors import CoterieError
 from coterie.files import make_folder, write_whole
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 WIDE, HIGH = 4.2, 3.0  # inches of a panel
+Name = TypeVar("Name", bound=Hashable)
 
 
 def needs_matplotlib() -> None:
@@ -77,14 +78,20 @@ def _draw_numbers(item: Item, results: Results) -> Figure:
     names = len(dict.fromkeys(name for name, _ in panels))
     across = 3 if names == 1 or panels[0][1].by_round else min(3, names)  # series stand side by side
     figure, all_axes = _grid(len(panels), min(across, len(panels)))
+    methods = item.in_order(line.method for line in results.lines)
+    color_of = _colors(methods)  # the same in all panels
     for axes, (variant, column) in zip(all_axes, panels, strict=True):
         if column.by_round:
-            _draw_curves(axes, item, results, variant, column)
+            _draw_curves(axes, item, results, variant, column, color_of)
         else:
-            _draw_variants(axes, item, results, variant, column)
+            _draw_variants(axes, item, results, variant, column, color_of)
         axes.set_ylabel(column.name, fontsize=8)
-    handles, labels = all_axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False, fontsize=8)
+    shown: dict[str, Any] = {}
+    for axes in all_axes:
+        handles, labels = axes.get_legend_handles_labels()
+        shown.update(zip(labels, handles, strict=True))
+    legend = [shown[method] for method in methods if method in shown]
+    figure.legend(handles=legend, loc="outside lower center", ncols=4, frameon=False, fontsize=8)
     return figure
 
 
@@ -115,29 +122,32 @@ def _series(item: Item) -> dict[str, dict[str, str]]:
     return {"": {variant: variant for variant in item.variants}}
 
 
-def _draw_curves(axes: Axes, item: Item, results: Results, variant: str, column: Column) -> None:
+def _draw_curves(
+    axes: Axes, item: Item, results: Results, variant: str, column: Column, color_of: dict[str, Any]
+) -> None:
     curves = results.curves(variant, column.name)
     for method in item.in_order(curves):
-        axes.plot(*zip(*curves[method], strict=True), label=method, lw=1.2)
+        axes.plot(*zip(*curves[method], strict=True), label=method, lw=1.2, color=color_of[method])
     axes.set_xlabel("round", fontsize=8)
     axes.set_title(variant, fontsize=8)
 
 
-def _draw_variants(axes: Axes, item: Item, results: Results, series: str, column: Column) -> None:
+def _draw_variants(
+    axes: Axes, item: Item, results: Results, series: str, column: Column, color_of: dict[str, Any]
+) -> None:
     """Dashed is what the paper has."""
     ours, theirs = results.over_seeds(), item.values()
     variants = _series(item)[series]
-    for method in item.in_order(line.method for line in results.lines):
+    for method, color in color_of.items():
         mean, std = [], []
         for variant in variants:
             found = ours.get((variant, method, column.name), (math.nan, None, 0))
             mean.append(found[0])
             std.append(found[1] or 0.0)
-        bars: Any = axes.errorbar(
-            range(len(variants)), mean, std, fmt="o-", ms=3, lw=1.2, capsize=2, label=method
-        )
+        look: dict[str, Any] = {"fmt": "o-", "ms": 3, "lw": 1.2, "capsize": 2, "color": color}
+        axes.errorbar(range(len(variants)), mean, std, label=method, **look)
         paper = [theirs.get((variant, method, column.name), (math.nan, None))[0] for variant in variants]
-        axes.plot(range(len(variants)), paper, "x--", ms=4, lw=0.8, color=bars[0].get_color())
+        axes.plot(range(len(variants)), paper, "x--", ms=4, lw=0.8, color=color)
     turned = sum(map(len, variants.values())) > 40
     axes.set_title(series, fontsize=8)
     axes.set_xlabel(item.table.get("varied", ""), fontsize=8)
@@ -189,11 +199,14 @@ def _draw_points(item: Item, results: Results) -> Figure:
 
 def _clusters(panels: Iterable[list[Row]]) -> dict[int, Any]:
     """Those that clients are in, each with its color."""
+    return _colors(sorted({int(row[1]) for rows in panels for row in rows}))
+
+
+def _colors(names: Sequence[Name]) -> dict[Name, Any]:
     from matplotlib import colormaps
 
-    known = sorted({int(row[1]) for rows in panels for row in rows})
-    few = colormaps["tab10" if len(known) <= 10 else "tab20"]
-    return {cluster: few(number % few.N) for number, cluster in enumerate(known)}
+    few = colormaps["tab10" if len(names) <= 10 else "tab20"]
+    return {name: few(number % few.N) for number, name in enumerate(names)}
 
 
 def _disc(color: Any, label: str) -> Any:

@@ -8,12 +8,16 @@ from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from statistics import median
+from typing import TYPE_CHECKING
 
 from coterie import toml
 from coterie.reproduction.claims import Outcome, check
 from coterie.reproduction.figures import drawable
 from coterie.reproduction.items import Item, Row
 from coterie.reproduction.results import Results
+
+if TYPE_CHECKING:
+    from coterie.reproduction.play import Wanted
 
 
 @dataclass(frozen=True)
@@ -94,11 +98,25 @@ def distances(item: Item, size: str, results: Results) -> list[str]:
 
 
 def lacking(item: Item, size: str, results: Results) -> str:
-    """What was not run, such as: '10:90' (seeds 1, 2); 'linear': FedAvg, Local. What lacks the same stands together."""
+    """What was not run, such as: '10:90' (seeds 1, 2); 'linear': FedAvg, Local; and what lacks a column."""
     from coterie.reproduction.play import missing
 
+    there = {line.run for line in results.lines}
+    left = missing(item, size, results)
+    absent = [one for one in left if (one.variant, one.method, one.seed) not in there]
+    partly = [one for one in left if (one.variant, one.method, one.seed) in there]
+    if not partly:
+        return _named(item, size, absent)
+    has = {line.column for line in results.lines}
+    columns = ", ".join(column.name for column in item.columns if column.name not in has)
+    why = f"to be run again, for {columns or 'all columns'}: {_named(item, size, partly)}"
+    return "; ".join(filter(None, [_named(item, size, absent), why]))
+
+
+def _named(item: Item, size: str, runs: Sequence[Wanted]) -> str:
+    """Runs by variant, method and seed; what lacks the same stands together."""
     seeds: dict[Row, list[str]] = {}
-    for one in missing(item, size, results):
+    for one in runs:
         seeds.setdefault((one.variant, one.method), []).append(str(one.seed))
     alike: dict[tuple[str, str], list[str]] = {}
     for (variant, method), each in seeds.items():

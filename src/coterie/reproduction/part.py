@@ -27,14 +27,16 @@ class Part:
         )
 
     def chosen(self, items: Sequence[Item], size: str) -> list[Item]:
-        """The items that have a run of it. Everything that is named must be in one of them."""
+        """The items that have a run of it; where methods are named, none that computes all its methods at once.
+
+        Everything that is named must be in one of them.
+        """
         if self == ALL:
             return [*items]
-        for item in items:
-            if self.methods and item.kind == "clustering":
-                raise CoterieError(
-                    f"--method is given, and {item.name} computes all its methods at once; leave it out"
-                )
+        if self.methods and not (items := [item for item in items if item.kind == "runs"]):
+            raise CoterieError(
+                "--method is given with items that compute all their methods at once; leave it out"
+            )
         rows = {
             item.name: [(*row, s) for row in item.hashes(size) for s in item.seeds(size)] for item in items
         }

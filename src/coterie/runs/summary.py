@@ -119,7 +119,9 @@ def _personal(scores: Scores | None, sizes: Tensor | None) -> dict[str, float]:
     for name, each in scores.named().items():
         if sizes is not None:
             weight = sizes.to(each).masked_fill(each.isnan(), 0).nan_to_num()
-            numbers[f"{name}_by_points"] = float((each.nan_to_num() * weight).sum() / weight.sum())
+            numbers[f"{name}_by_points"] = float(
+                (each.masked_fill(weight == 0, 0) * weight).sum() / weight.sum()
+            )
         each = each[~each.isnan()]
         numbers[name] = float(each.mean()) if len(each) else float("nan")
         std, worst = metrics.spread(each, low_is_bad=name != "loss")

@@ -31,7 +31,7 @@ class Partition(Checked):
     alpha: Number | None = None  # Dirichlet over classes: of clients, or [of clusters, of clients in one]
     classes: Count | None = None  # classes of a client, or [of a cluster, of a client in it]
     class_holders: Holders | None = (
-        None  # classes: even (none): any two have as many clients; random: drawn alone
+        None  # classes: even (none), equally many of each; random: each draws alone
     )
     by_owner: bool = False  # a client is a writer or a role
     train_points: Count | None = None  # of a client, or [fewest, most]; none: all images there are

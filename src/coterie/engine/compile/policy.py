@@ -39,9 +39,10 @@ NEAR = 1.25  # a step that is there already is taken if it costs no more than so
 CACHE = 8 * 2**20  # bytes of a core's slots that stay near it
 
 # rough figures of machines, to weigh the work without compiling: bytes a second, FLOPs a second of convolutions with
-# weights of each client's own (not measured on a GPU), and seconds that a step takes anyway
+# weights of each client's own (2e10 to 1e11 on CPUs, small ones least; not measured on a GPU), and seconds that a step
+# takes anyway
 _PLAIN_SPEED = {"cpu": 7e9, "cuda": 1e12}
-_PLAIN_CONVOLUTIONS = {"cpu": 1e10, "cuda": math.inf}
+_PLAIN_CONVOLUTIONS = {"cpu": 3e10, "cuda": math.inf}
 _PLAIN_STEP = {"cpu": 1e-3, "cuda": 8e-3}  # of a GPU 9 to 11 ms were measured, with convolutions
 _SECONDS_AN_OPERATION = {"cpu": 0.15, "cuda": 0.04}  # to compile it
 _STEP_SLOTS = {"cpu": 0, "cuda": 8}  # a compiled step's own time: as much as so many slots take ...
@@ -59,6 +60,9 @@ class Compiler:
         self.more_rounds = 0  # besides those of the method at hand: of others with such steps
         self.steps: dict[tuple[object, ...], dict[int, CompiledStep]] = {}  # by kind, by slots
         self.operations: dict[tuple[object, ...], int] = {}  # of a step, by kind, where one was traced
+        self.held: dict[
+            tuple[object, ...], int
+        ] = {}  # slots that memory holds, by kind, where it once did not
 
     def step_for(
         self,
@@ -86,7 +90,8 @@ class Compiler:
         )
         kind = (batch, pulled, y.shape[1:], training.weight_decay, optimizer)
         known = self.steps.setdefault(kind, {})
-        best = self._slots(training, batch, steps, self.clients * per_client, known, pulled)
+        most = min(self.clients * per_client, self.held.get(kind, self.clients * per_client))
+        best = self._slots(training, batch, steps, most, known, pulled)
         plain = self._plain_seconds(training, batch, steps) * (rounds + self.more_rounds)
         if best in known and self._serves(known[best], plain):
             return known[best]
@@ -99,6 +104,7 @@ class Compiler:
             return None
         if not may_record and self._worth(plain) < self.operations.get(kind, 0):
             return None
+        known.pop(best, None)  # a recorded step that is replaced: its memory is wanted
         try:
             step = self._made(training, y, best, batch, pulled, plain, may_record)
         except TooLarge as problem:
@@ -107,6 +113,8 @@ class Compiler:
             return None
         if step is not None:
             known[step.slots], self.operations[kind] = step, step.operations
+            if step.slots < best:
+                self.held[kind] = step.slots
         return step
 
     def _serves(self, step: CompiledStep, plain: float) -> bool:
