@@ -110,6 +110,22 @@ def test_series_of_variants_have_panels_of_their_own(tmp_path: Path) -> None:
     assert len(axes.get_xticklabels()) == 4
 
 
+def test_a_method_has_one_color_in_all_panels_and_the_legend_has_every_method(tmp_path: Path) -> None:
+    """Also where an item was run in part, and a panel lacks a method."""
+    methods = [{"label": "FedSPD"}, {"label": "FedAvg"}]
+    column = {"name": "accuracy", "of": "test_accuracy_by_round", "better": "higher"}
+    variants = [{"name": name, "set": {}} for name in ("MNIST", "EMNIST")]
+    table = {"figure": "curves", "variant": variants, "column": [column], "experiment": {"method": methods}}
+    run = [("MNIST", "FedAvg"), ("EMNIST", "FedSPD"), ("EMNIST", "FedAvg")]
+    lines = [Line(*each, "accuracy", 0, number, 0.5, 0, "") for each in run for number in (1, 2)]
+    drawn = _draw_numbers(Item("fedspd-figure-3", table, {}), Results(tmp_path / "none", lines))
+    of_panel = [{line.get_label(): line.get_color() for line in axes.lines} for axes in drawn.axes]
+    assert [set(colors) for colors in of_panel] == [{"FedAvg"}, {"FedSPD", "FedAvg"}]
+    assert of_panel[0]["FedAvg"] == of_panel[1]["FedAvg"] != of_panel[1]["FedSPD"]
+    (legend,) = drawn.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["FedSPD", "FedAvg"]
+
+
 def test_there_is_nothing_to_draw(tmp_path: Path) -> None:
     item = Item("wecfl-figure-1", {"figure": "scatter", "column": []}, {})
     with pytest.raises(CoterieError, match="wecfl-figure-1 has no results to draw"):
