@@ -27,7 +27,7 @@ from coterie.backends.simulation import simulate
 from coterie.bench.provenance import provenance
 from coterie.data import digits, regressions
 from coterie.models import build
-from coterie.runs.summary import found_ari, summarise
+from coterie.runs.summary import centers_on_distributions, found_ari
 
 REGRESSION = Training(learning_rate=0.02, batch_size=10, epochs=2)
 DIGITS = Training(learning_rate=0.1, batch_size=10, epochs=5)
@@ -76,7 +76,7 @@ def play(case: str, seed: int) -> dict[str, Any]:
     while not run.done:
         run.step()
     result = run.evaluate()
-    centers = summarise(run, data.description, result)["centers"]
+    centers = centers_on_distributions(run, data.description, result)
     measure = "accuracy" if "accuracy" in centers else "loss"
     own = [centers[measure][c][d] for d, c in enumerate(centers["center_of_distribution"])]
     if mixture == "rotate":

@@ -98,7 +98,7 @@ def summarise(coordinator: Coordinator, about: Description, result: Result) -> d
         summary["privacy"] = privacy
     summary["personal"] = _personal(result.scores, result.sizes)
     if about.distributions is not None and coordinator.has_centers:
-        summary["centers"] = _centers(coordinator, about, result)
+        summary["centers"] = centers_on_distributions(coordinator, about, result)
     found = found_ari(about, result)
     if found is not None:
         summary["ari"], summary["pure_clients"] = found, _all_pure(about)
@@ -129,7 +129,9 @@ def _personal(scores: Scores | None, sizes: Tensor | None) -> dict[str, float]:
     return numbers
 
 
-def _centers(coordinator: Coordinator, about: Description, result: Snapshot) -> dict[str, Any]:
+def centers_on_distributions(
+    coordinator: Coordinator, about: Description, result: Snapshot
+) -> dict[str, Any]:
     """Each center on each distribution, and the one that is matched to it."""
     scores = center_scores(coordinator, about, result.centers)
     loss = torch.stack([s.loss for s in scores])
