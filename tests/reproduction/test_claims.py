@@ -59,7 +59,9 @@ def test_a_claim_needs_all_its_comparisons() -> None:
 
 def test_numbers_behind_a_claim_are_told() -> None:
     _, numbers = check(Claim("says", "where", ("* / M / accuracy > * / N / accuracy",)), CELLS, ["a", "b"])
-    assert numbers == "0.8 > 0.7, 0.6 > 0.65 (not)"
+    assert numbers == "accuracy 0.8 > 0.7, 0.6 > 0.65 (not)"
+    several = ("a / M / accuracy > 0.5", "b / M / accuracy > 0.5")
+    assert check(Claim("says", "where", several), CELLS, ["a"])[1] == "accuracy 0.8 > 0.5, 0.6 > 0.5"
 
 
 @pytest.mark.parametrize(

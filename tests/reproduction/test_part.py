@@ -97,6 +97,6 @@ def test_a_page_names_what_was_not_run(item: Item) -> None:
             ]
     said = markdown(item, [("full", results)])
     assert (
-        "; not run: 'synthetic linear' (seeds 3, 4); 'synthetic random': FedSoft; 'letters 10:90'; 'letters 30:70'; "
-        "'letters linear'; 'letters random'." in said
+        "- not run: 'synthetic linear' (seeds 3, 4); 'synthetic random': FedSoft; 'letters 10:90'; 'letters 30:70'; "
+        "'letters linear'; 'letters random'\n" in said
     )

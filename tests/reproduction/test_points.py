@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -105,6 +106,11 @@ def test_series_of_variants_have_panels_of_their_own(tmp_path: Path) -> None:
     for axes, first in zip(drawn.axes, (0, 3), strict=True):
         assert [text.get_text() for text in axes.get_xticklabels()] == ["k' = 1", "k' = 2", "k' = 8"]
         assert list(axes.lines[0].get_ydata()) == [first + 0.5, first + 1.5, first + 2.5]
+    assert {axes.get_yscale() for axes in drawn.axes} == {"linear"}
+    tens = [replace(line, value=10 ** (line.value - 0.9 * line.seed)) for line in lines]
+    assert [axes.get_yscale() for axes in _draw_numbers(item, Results(tmp_path / "none", tens)).axes] == [
+        "log"
+    ] * 2
     item.table["variant"] = variants[:4]  # one of Shakespeare alone is no series
     (axes,) = _draw_numbers(item, Results(tmp_path / "none", lines)).axes
     assert len(axes.get_xticklabels()) == 4

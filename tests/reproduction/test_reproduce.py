@@ -185,7 +185,7 @@ def test_of_runs_that_diverged_the_page_says_so(here: Path) -> None:
     results = Results(Path("none"), lines, makers=[{"commit": "a", "machine": "b", "versions": "c"}])
     text = markdown(item, [("quick", results)])
     assert "| FedAvg | diverged | 2 |" in text
-    assert "**not held**: errors are positive (Section 1): no number > 0 (not)" in text
+    assert "**not held**: errors are positive (Section 1): MSE no number > 0 (not)" in text
 
 
 def test_results_without_their_makers_are_refused(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -251,7 +251,7 @@ def test_results_of_former_settings_are_not_shown_and_made_again(
     assert {(one.method, one.seed) for one in missing(item, "quick", results)} == {("Local", 0), ("Local", 1)}
     text = markdown(item, [("quick", results)])
     assert "| Local |" not in text
-    assert "not run: 'pure': Local; not shown: 2 runs made with former settings." in text
+    assert "- not run: 'pure': Local\n- not shown: 2 runs made with former settings\n" in text
 
     assert main(command) == 0
     results = kept(item)
@@ -320,9 +320,11 @@ def test_how_far_ours_are_from_the_papers_and_what_was_found(here: Path) -> None
             results.lines.append(Line("pure", method, "MSE", seed, None, value, 0, ""))
     (said,) = distances(item, "full", results)
     assert said == (
-        "MSE: half of the 2 cells with a value of the paper are within 1.075 of it; the farthest is 2.000 away "
-        "(pure / FedAvg)"
+        "MSE: the median distance to the paper's 2 values is 1.075, the largest 2.000 (pure / FedAvg)"
     )
+    item.published["misprinted"] = ["MSE"]
+    assert distances(item, "full", results) == []
+    del item.published["misprinted"]
     assert f"- {said}\n- the seed explains it\n" in markdown(item, [("full", results)])
     quick = markdown(item, [("quick", results)])
     assert "- it is small\n" in quick

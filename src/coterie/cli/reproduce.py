@@ -197,10 +197,13 @@ def _list(items: Path, results: Path) -> None:
 
 
 def _state(item: Item, size: str, found: Results) -> str:
-    """Such as bounded, or full 12/60 (3 runs made with former settings)."""
+    """Such as bounded, or full 12/60 (and 3 that lack a column; 3 runs made with former settings)."""
     from coterie.reproduction.page import former_runs
     from coterie.reproduction.play import missing
 
-    left, whole = len(missing(item, size, found)), item.runs(size)
-    counted = f" {whole - left}/{whole}" if left else ""
-    return f"{size}{counted}" + (f" ({former_runs(found)})" if found.former else "")
+    left, whole = missing(item, size, found), item.runs(size)
+    counted = f" {whole - len(left)}/{whole}" if left else ""
+    there = {line.run for line in found.lines}
+    partly = sum((one.variant, one.method, one.seed) in there for one in left)
+    more = [f"and {partly} that lack a column" if partly else "", former_runs(found) if found.former else ""]
+    return f"{size}{counted}" + (f" ({'; '.join(filter(None, more))})" if any(more) else "")

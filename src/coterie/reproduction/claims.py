@@ -126,8 +126,13 @@ def check(claim: Claim, cells: Mapping[Cell, float], variants: Sequence[str]) ->
     """All its comparisons together; one that was not run leaves it open, unless another does not hold."""
     if claim.not_testable:
         return "not testable", claim.not_testable
-    found = [Comparison.of(text).check(cells, variants) for text in claim.holds]
-    numbers = "; ".join(said for _, said in found if said)
+    compared = [Comparison.of(text) for text in claim.holds]
+    found = [one.check(cells, variants) for one in compared]
+    by_column: dict[str, list[str]] = {}
+    for one, (_, said) in zip(compared, found, strict=True):
+        if said:
+            by_column.setdefault(one.references()[0][2], []).append(said)
+    numbers = "; ".join(f"{column} {', '.join(each)}" for column, each in by_column.items())
     if any(held is False for held, _ in found):
         return "not held", numbers
     return ("open" if any(held is None for held, _ in found) else "held"), numbers

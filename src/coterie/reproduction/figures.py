@@ -9,6 +9,8 @@ from collections.abc import Hashable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
+
 from coterie.errors import CoterieError
 from coterie.files import make_folder, write_whole
 from coterie.reproduction.items import Column, Item
@@ -86,6 +88,8 @@ def _draw_numbers(item: Item, results: Results) -> Figure:
         else:
             _draw_variants(axes, item, results, variant, column, color_of)
         axes.set_ylabel(column.name, fontsize=8)
+        if _spans_decades(axes):
+            axes.set_yscale("log")
     shown: dict[str, Any] = {}
     for axes in all_axes:
         handles, labels = axes.get_legend_handles_labels()
@@ -93,6 +97,13 @@ def _draw_numbers(item: Item, results: Results) -> Figure:
     legend = [shown[method] for method in methods if method in shown]
     figure.legend(handles=legend, loc="outside lower center", ncols=4, frameon=False, fontsize=8)
     return figure
+
+
+def _spans_decades(axes: Axes) -> bool:
+    """Would small numbers all lie on the axis?"""
+    shown = np.concatenate([np.asarray(line.get_ydata(), dtype=float) for line in axes.lines])
+    shown = shown[np.isfinite(shown)]
+    return bool(shown.min(initial=np.inf) > 0 and shown.max(initial=0) > 30 * shown.min(initial=np.inf))
 
 
 def _panels(item: Item, results: Results) -> list[tuple[str, Column]]:

@@ -144,9 +144,10 @@ class Item:
 
     @property
     def data(self) -> str:
-        """The data set, where all variants have the same."""
-        settings = self.table["experiment" if self.kind == "runs" else "clustering"]
-        return str(settings.get("data", settings).get("source", "several"))
+        """The data sets of its variants; of points that a clustering draws, what they are."""
+        each = [self.settings(variant, "full") for variant in self.variants]
+        found = [one.get("data", one) for one in each]
+        return ", ".join(dict.fromkeys(str(one.get("source") or one.get("task")) for one in found))
 
     def found(self, size: str) -> list[str]:
         """What we say of the results of this size: what matched, what did not and why."""

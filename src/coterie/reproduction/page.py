@@ -14,6 +14,7 @@ from coterie import toml
 from coterie.reproduction.claims import Outcome, check
 from coterie.reproduction.figures import drawable
 from coterie.reproduction.items import Item, Row
+from coterie.reproduction.points import HEADS
 from coterie.reproduction.results import Results
 
 if TYPE_CHECKING:
@@ -82,6 +83,8 @@ def distances(item: Item, size: str, results: Results) -> list[str]:
     ours, theirs = results.over_seeds(), item.values()
     said = []
     for column in item.columns:
+        if column.name in item.published.get("misprinted", ()):
+            continue
         off = {
             cell: abs(ours[cell][0] - mean)
             for cell, (mean, _) in theirs.items()
@@ -90,8 +93,8 @@ def distances(item: Item, size: str, results: Results) -> list[str]:
         if off:
             farthest = max(off, key=lambda cell: off[cell])
             said.append(
-                f"{column.name}: half of the {len(off)} cells with a value of the paper are within "
-                f"{_digits(median(off.values()))} of it; the farthest is {_digits(off[farthest])} away "
+                f"{column.name}: the median distance to the paper's {len(off)} values is "
+                f"{_digits(median(off.values()))}, the largest {_digits(off[farthest])} "
                 f"({' / '.join(filter(None, farthest[:2]))})"
             )
     return said
@@ -109,7 +112,7 @@ def lacking(item: Item, size: str, results: Results) -> str:
         return _named(item, size, absent)
     has = {line.column for line in results.lines}
     columns = ", ".join(column.name for column in item.columns if column.name not in has)
-    why = f"to be run again, for {columns or 'all columns'}: {_named(item, size, partly)}"
+    why = f"shown, but to be run again for {columns or 'all columns'}: {_named(item, size, partly)}"
     return "; ".join(filter(None, [_named(item, size, absent), why]))
 
 
@@ -148,7 +151,9 @@ def markdown(item: Item, found: Sequence[tuple[str, Results]]) -> str:
             text += [f"**{size.capitalize()}**: made with former settings, and not shown; {again}.", ""]
             continue
         text += [f"**{size.capitalize()}**: {_made(item, size, results)}", ""]
-        text += [f"![{item.title}]({item.name}.png)", ""] if results is pictured(item, found) else []
+        if results is pictured(item, found):
+            seed = f" The picture is of seed {item.seeds(size)[0]}." if item.figure in HEADS else ""
+            text += [f"![{item.title}]({item.name}.png){seed}", ""]
         for block in blocks(item, results):
             text += [f"*{block.variant}*", ""] if block.variant else []
             text += [_row(block.headings), _row(["---"] * len(block.headings)), *map(_row, block.rows), ""]
@@ -177,10 +182,14 @@ def _made(item: Item, size: str, results: Results) -> str:
     """By which command, at which commits, on which machines; and what is missing."""
     made = [results.makers[number] for number in sorted({line.made for line in results.lines})]
     makers = list(dict.fromkeys(f"commit {m['commit']}, {m['machine']}, {m['versions']}" for m in made))
-    changed = f"; in place of the full size's: {said}" if (said := _changed(item, size)) else ""
-    wanting = f"; not run: {said}" if (said := lacking(item, size, results)) else ""
-    former = f"; not shown: {former_runs(results)}" if results.former else ""
-    return f"`{command(item, size)}`; {'; '.join(makers)}{changed}{wanting}{former}."
+    about = {
+        "in place of the full size's": _changed(item, size),
+        "not run": lacking(item, size, results),
+        "not shown": former_runs(results) if results.former else "",
+    }
+    lines = [f"- {what}: {said}" for what, said in about.items() if said]
+    head = f"`{command(item, size)}`; {'; '.join(makers)}."
+    return "\n".join([head, *([""] if lines else []), *lines])
 
 
 def _changed(item: Item, size: str) -> str:
