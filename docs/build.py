@@ -245,39 +245,7 @@ def _filled(page: Path, name: str, text: str) -> str:
     return between.sub(lambda found: f"{found[1]}\n{text}\n{found[2]}", page.read_text(encoding="utf-8"))
 
 
-REPRODUCTION = """# The papers' tables and figures, ours beside theirs
-
-Made by `python docs/build.py` from the raw results in [experiments/results](../experiments/results). Settings, published
-values and claims are in [experiments](../experiments), two files an item.
-
-**Try one:** `coterie reproduce kfed-table-1 --quick` takes four minutes and no data. `coterie reproduce` lists all items
-with their data and minutes; `coterie data get mnist` gets a data set. A paper's name stands for all its items and `--all`
-for all; `--variant`, `--method` and `--seeds` run a part. With `--results experiments/results` a command goes on from the
-results that are here; without, it begins anew in `runs/reproduce`.
-
-**Sizes.** *quick* is for a laptop and proves nothing. *bounded* keeps the paper's clients, partition and model; it has
-fewer seeds, and where a page says so fewer rounds, less data, or another rate or batch size. *full* is the paper's.
-
-**Numbers.** In a cell ours comes first, mean ± sample standard deviation over seeds, and the paper's in brackets. Results
-made with former settings of an item are not shown.
-
-**Claims.** A claim is *held* if all its comparisons hold for our means, and *open* if none fails and some were not run.
-The papers make claims in words: thresholds and margins are ours. A difference below the deviation over seeds decides
-nothing, whatever the verdict. Behind each verdict stand the numbers compared, by column.
-
-| in the tables | |
-|---|---|
-| random init | the centers begin at random, as in the papers; the plain name begins as coterie chooses ([initialisation](explanation/initialisation.md)) |
-| own center, other center | centers and distributions are matched one to one; a distribution's own center is the one matched to it |
-| best centers that differ | how many centers are the best for some distribution, over the number of distributions; 1: each has its own |
-| importance error | mean distance of the importance found from the true shares, over clients and clusters ([metrics](reference/metrics.md)) |
-| ARI | agreement of the clusters found with the true ones, 1 at best |
-| clients alike | each client counts once, not by its points |
-| deviation over clients | standard deviation of the clients' accuracies |
-| megabytes, by multicast | all that was sent; by multicast a message to all neighbours counts once |
-| clusterability B | WeCFL's B, of the worst cluster: how far a client's gradient is from the cluster's mean gradient, relative to that ([metrics](reference/metrics.md)) |
-
-{held} of the {tested} claims that were tested held. The {all} items: {states}.
+ITEMS = """{held} of the {tested} claims that were tested held. The {all} items: {states}.
 
 | item | title | data | run | held | not held | open | not testable |
 |---|---|---|---|---|---|---|---|
@@ -330,13 +298,13 @@ def reproduction() -> str:
         counts = [str(outcomes[kind]) if shown else "" for kind in kinds]
         link = f"[{name}](reproduction/{name.split('-')[0]}.md#{_anchor(item)})"
         lines.append(f"| {link} | {item.title} | {item.data} | {said} | {' | '.join(counts)} |")
-    head = REPRODUCTION.format(
+    head = ITEMS.format(
         held=total["held"],
         tested=total["held"] + total["not held"],
         states=", ".join(f"{count} {state}" for state, count in states.most_common()),
         all=len(lines),
     )
-    return head + "\n".join(lines) + "\n"
+    return _filled(HERE / "reproduction.md", "items", head + "\n".join([*lines, ""]))
 
 
 def _anchor(item: Item) -> str:
