@@ -2,7 +2,7 @@
 
     COTERIE_DATA=... python experiments/all_methods.py --seeds 5200-5202 --jobs 2 --runs FOLDER --out FILE
 
-For every setting: each method is tried with three learning rates on points held out of training, of seed 100; with the
+For every setting: each method is tried with three learning rates (Shakespeare four) on points held out of training, of seed 100; with the
 best of them it is run with each seed, and scored on test points. All else is as coterie chooses it. FOLDER keeps the
 runs, so that a stopped script goes on; FILE gets the numbers, and `says` the tables. The data folder needs mnist.npz,
 fashion_mnist.npz, emnist_balanced_test14k.npz and shakespeare_roles.jsonl.gz, and for the settings of CIFAR-10 that.
@@ -80,7 +80,7 @@ SETTINGS: dict[str, Setting] = {
         "data": {"source": "shakespeare", "clients": 30, "train_points": 50, "test_points": 30},
         "model": "char_cnn",
         "training": {"batch_size": 10, "epochs": 2},
-        "rates": (1.0, 3.0, 10.0),
+        "rates": (0.3, 1.0, 3.0, 10.0),
     },
     "CIFAR-10, four rotations, pure": {
         "clusters": 4,
