@@ -2,10 +2,10 @@
 
     COTERIE_DATA=... python experiments/all_methods.py --seeds 5200-5202 --jobs 2 --runs FOLDER --out FILE
 
-For every setting: each method is tried with three learning rates (Shakespeare four) on points held out of training, of seed 100; with the
-best of them it is run with each seed, and scored on test points. All else is as coterie chooses it. FOLDER keeps the
-runs, so that a stopped script goes on; FILE gets the numbers, and `says` the tables. The data folder needs mnist.npz,
-fashion_mnist.npz, emnist_balanced_test14k.npz and shakespeare_roles.jsonl.gz, and for the settings of CIFAR-10 that.
+For every setting: each method is tried with three or four learning rates on points held out of training, of seed 100;
+with the best of them it is run with each seed, and scored on test points. All else is as coterie chooses it. FOLDER
+keeps the runs, so that a stopped script goes on; FILE gets the numbers, and `says` the tables. The data folder needs
+emnist_balanced_test14k.npz, and what `coterie data get` gets of mnist, fashion-mnist, shakespeare and cifar10.
 """
 
 from __future__ import annotations
