@@ -38,6 +38,13 @@ def test_links_lead_somewhere(page: Path) -> None:
     ] == []
 
 
+def test_pages_show_every_picture_of_a_reproduction() -> None:
+    """One whose runs were made with former settings is on no page."""
+    folder = DOCS / "reproduction"
+    shown = "".join(page.read_text(encoding="utf-8") for page in folder.glob("*.md"))
+    assert [path.name for path in folder.glob("*.png") if f"({path.name})" not in shown] == []
+
+
 def test_the_index_has_every_page() -> None:
     linked = {target for index in INDEX for target, _ in links(index)}
     assert [str(page) for page in DOCS.rglob("*.md") if page not in linked and page not in INDEX] == []
