@@ -64,9 +64,7 @@ def reproduce(
     from coterie.reproduction.figures import needs_matplotlib
     from coterie.reproduction.items import folder_of_items
     from coterie.reproduction.part import Part
-    from coterie.reproduction.play import Work, missing
-    from coterie.reproduction.results import Results, place
-    from coterie.runs.lock import locked
+    from coterie.reproduction.results import place
 
     use(data_dir)
     check_jobs(jobs)
@@ -84,20 +82,29 @@ def reproduce(
     if any(item.figure for item in asked):
         needs_matplotlib()
     where = {
-        item.name: place(results, item, size) if results else out / f"{item.name}-{size}" / "results"
+        place(results, item, size) if results else out / f"{item.name}-{size}" / "results": item
         for item in asked
     }
+    _run(where, size, part, out, jobs)
+    return 0
+
+
+def _run(asked: dict[Path, Item], size: str, part: Part, out: Path, jobs: int) -> None:
+    """Play what is missing of these items, by where their results are, and show them."""
+    from coterie.reproduction.play import Work, missing
+    from coterie.reproduction.results import Results
+    from coterie.runs.lock import locked
+
     with ExitStack() as held:
-        for path in dict.fromkeys(path.parent for path in where.values()):  # one writer, or lines are lost
-            held.enter_context(locked(path))
-        works = [Work(item, size, Results.load(where[item.name], item, size)) for item in asked]
+        for folder in dict.fromkeys(path.parent for path in asked):  # one writer, or lines are lost
+            held.enter_context(locked(folder))
+        works = [Work(item, size, Results.load(path, item, size)) for path, item in asked.items()]
         problem = _play(works, out, jobs, part)
         for work in works:
             if not problem or not missing(work.item, work.size, work.results, part):
                 _show(work)
     if problem:
         raise problem
-    return 0
 
 
 def _asked(words: list[str] | None, folder: Path, size: str) -> list[Item]:
