@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
+from torch import nn
 
 from coterie import IFCA, FedAvg, Stage, Stages
 from coterie.backends.simulation import simulate
-from coterie.data.federation import Federation
+from coterie.data.federation import Federation, Points
 from coterie.engine import storage
+from coterie.protocol.cohort import Cohort
 from coterie.protocol.personal import Personal, mix_rows
 from tests.builders import F64, affine, one_number_cohort
 
@@ -53,3 +57,35 @@ def test_tables_are_put_away_while_clients_are_gone_through(
     calls.clear()
     cohort.score(Personal.single(rows))
     assert calls
+
+
+@pytest.mark.parametrize("n_points", [2, 9])
+def test_models_with_convolutions_are_evaluated_apart_on_a_cpu_where_that_is_faster(
+    n_points: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A grouped convolution of many points takes a CPU longer than one after another; the numbers are the same."""
+    pictures = [torch.rand(n_points, 1, 6, 6) for _ in range(5)]
+    points = Points.of([(x, torch.arange(n_points) % 3) for x in pictures])
+    data = Federation(tuple("abcde"), points, points, n_outputs=3)
+    run = simulate(
+        lambda: nn.Sequential(nn.Conv2d(1, 2, 3), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(8, 3)),
+        data,
+        Stages((Stage(FedAvg(), 1),)),
+        device=torch.device("cpu"),
+    )
+    cohort, rows = run.clients.cohort, torch.randn(5, run.model.rows.width)
+    ways: list[str] = []
+    for way in ("_evaluate_alone", "_evaluate_together"):
+        monkeypatch.setattr(Cohort, way, noting(ways, way, getattr(Cohort, way)))
+    found = cohort.outputs(rows)
+    assert ways == ["_evaluate_alone" if n_points >= 8 else "_evaluate_together"]
+    each = [run.model.outputs(row, x) for row, x in zip(rows, pictures, strict=True)]
+    torch.testing.assert_close(found, torch.cat(each))
+
+
+def noting(called: list[str], name: str, what: Any) -> Any:
+    def noted(*args: Any) -> Any:
+        called.append(name)
+        return what(*args)
+
+    return noted

@@ -44,6 +44,8 @@ LOSSES: dict[Task, Loss] = {
     "next-character": next_character,
 }
 
+FEW_POINTS = 8  # of a client
+
 Named = dict[str, Tensor]  # tensors of a module
 
 # rows (client, width), x, y, weight, mask (client, batch, ...), key (client,) -> gradient, value, new tail
@@ -85,7 +87,7 @@ class FunctionalModel:
         self.pixels = Pixels(normalise, self.device, dtype, augment)
         template = build_seeded(build, seed, "template").to(self.device, dtype)
         self.rows = Rows(template)
-        self.prepared = Prepared(template, stack_convolutions=self.device.type == "cuda")
+        self.prepared = Prepared(template, on_gpu=self.device.type == "cuda")
         self.module = self.prepared.module
         self.meaning: Outputs | None = None  # of its outputs; None: what the task says
         self.integers = True  # does it take integers, or are they given as floats? found by probe
@@ -189,6 +191,18 @@ class FunctionalModel:
             steps.append((gradient, value.detach(), tail.detach()))
         gradients, values, tails = zip(*steps, strict=True)
         return torch.stack(gradients), torch.stack(values), torch.stack(tails)
+
+    def evaluates_together_on(self, sizes: Tensor) -> bool:
+        """Are clients with models of their own, and so many points, to be evaluated together?
+
+        A CPU takes longer for a grouped convolution than for one after another, unless they are of few points.
+        """
+        apart = (
+            self.device.type == "cpu"
+            and self.convolution_flops
+            and float(sizes.double().mean()) >= FEW_POINTS
+        )
+        return self.evaluates_together and not apart
 
     # the probe
 

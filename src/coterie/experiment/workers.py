@@ -175,6 +175,8 @@ def _work(pipe: Connection, threads: int, jobs: int) -> None:
     os.setpgid(0, 0)  # so that Ctrl-C at the terminal does not reach it beside its parent's word
     signal.signal(signal.SIGINT, signal.default_int_handler)
     torch.set_num_threads(threads)
+    # else every worker starts as many compiling processes as there are cores
+    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", str(threads))
     if torch.cuda.is_available():
         torch.cuda.set_per_process_memory_fraction(1 / jobs)
     logging.getLogger("coterie").addHandler(_Said(pipe))

@@ -294,9 +294,10 @@ class Cohort:
         with torch.no_grad():
             if not len(points.at):  # of some clients none may have any
                 return what(rows[0], points.x[points.at], points.y)
-            if model.alone_in_evaluation or not (model.evaluates_together or is_shared(rows)):
+            shared = is_shared(rows)
+            if model.alone_in_evaluation or not (shared or model.evaluates_together_on(self.sizes)):
                 return self._evaluate_alone(rows, what)
-            if is_shared(rows):  # one model for all: every client's points in one row of batches
+            if shared:  # one model for all: every client's points in one row of batches
                 batches = torch.split(
                     torch.arange(len(points.at), device=points.at.device), self._points_at_once()
                 )
