@@ -512,7 +512,7 @@ def test_weights_as_they_are() -> None:
     torch.testing.assert_close(cohort.solve(start, weight=half, normalise=False) - start, plain / 2)
 
 
-@pytest.mark.parametrize("batch_size, at_once", [(32, 1), (8, 2)])
+@pytest.mark.parametrize(("batch_size", "at_once"), [(32, 1), (8, 2)])
 def test_a_cpu_takes_clients_with_convolutions_and_large_batches_one_by_one(
     batch_size: int, at_once: int
 ) -> None:
