@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from coterie import FedAvg, Federation, FedProx, FedSPD, Stage, Stages, Training
-from coterie.backends.simulation import simulate
+from coterie.backends.simulation import Together, simulate
 from coterie.bench.provenance import provenance
 from coterie.bench.results import write
 from coterie.data import digits
@@ -64,6 +64,7 @@ def centers(case: tuple[Any, Any, Training], dtype: torch.dtype, compile: bool) 
     while not simulation.done:
         simulation.step()
     result = simulation.finish()
+    assert isinstance(simulation.clients, Together)
     compiled = simulation.clients.cohort.compiler
     assert compiled is not None
     assert any(compiled.steps.values()) == compile

@@ -39,12 +39,11 @@ def structured(labels: Whole, each: int, seed: int) -> list[Whole]:
     """The points of every device, of at most `each` clusters; each cluster is shared out among its devices."""
     chance = np.random.default_rng([seed, each])
     has = np.array([np.isin(np.arange(K), chance.choice(K, each, replace=False)) for _ in range(DEVICES)])
-    for r in np.flatnonzero(
-        ~has.any(axis=0)
-    ):  # a cluster that fell to nobody takes the place of one that did not
+    # a cluster that fell to nobody takes the place of one that did not
+    for nobodys in np.flatnonzero(~has.any(axis=0)):
         z = chance.integers(DEVICES)
         has[z, chance.choice(np.flatnonzero(has[z] & (has.sum(axis=0) > 1)))] = False
-        has[z, r] = True
+        has[z, nobodys] = True
     owner = np.empty(len(labels), np.int64)
     for r in range(K):
         own = np.flatnonzero(labels == r)

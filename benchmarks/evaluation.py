@@ -46,7 +46,7 @@ def ways(name: str, image: tuple[int, int, int]) -> dict[str, Any]:
         return found
 
     def together(module: nn.Module) -> Tensor:
-        parts = zip(mine.split(AT_ONCE), x.split(AT_ONCE), strict=True)
+        parts = zip(torch.split(mine, AT_ONCE), torch.split(x, AT_ONCE), strict=True)
         return torch.cat([vmap(lambda row, x: outputs(module, row, x))(*part) for part in parts])
 
     def apart(module: nn.Module) -> Tensor:

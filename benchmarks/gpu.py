@@ -37,7 +37,8 @@ def letters() -> nn.Module:
             self.out = nn.Linear(16, 20)
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.out(self.memory(self.embed(x))[0])
+            out: torch.Tensor = self.out(self.memory(self.embed(x))[0])
+            return out
 
     return CharLSTM()
 
@@ -83,7 +84,8 @@ def main() -> None:
     report: dict[str, Any] = {"provenance": provenance(), "gpu": torch.cuda.get_device_name(), "runs": []}
     training = Training(learning_rate=0.02, batch_size=10, epochs=1, momentum=0.5)
     for problem, (build, data) in problems.items():
-        for name, kind in ALGORITHMS.items():
+        algorithms: dict[str, Any] = dict(ALGORITHMS)
+        for name, kind in algorithms.items():
             soft = "n_clusters" in {f.name for f in fields(kind)}
             for place, topology in (("server", Server()), ("graph", Graph("erdos-renyi", degree=4))):
                 if kind.needs_server and place == "graph":

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from coterie import FedAvg, Federation, Stage, Stages, Training
-from coterie.backends.simulation import simulate
+from coterie.backends.simulation import Together, simulate
 from coterie.bench.provenance import provenance
 from coterie.cli.malloc import give_back
 from coterie.data import Source, named, partition
@@ -43,6 +43,7 @@ def played(data: Federation, training: Training, model: str = "linear") -> dict[
     made = build(model, tuple(data.train.x.shape[1:]), data.n_outputs)
     simulation = simulate(made, data, Stages((Stage(FedAvg(), 1, training),)), device=torch.device("cpu"))
     simulation.step()
+    assert isinstance(simulation.clients, Together)
     assert simulation.clients.cohort.points.x.data_ptr() == data.train.x.data_ptr(), "the images were copied"
     simulation.finish()
     return {"round_seconds": round(time.perf_counter() - begun, 2), "peak_mib_after_a_round": round(peak())}
@@ -75,7 +76,7 @@ def many() -> dict[str, Any]:
     x = torch.from_numpy(rng.integers(0, 256, (70000, 1, 28, 28), dtype=np.uint8))
     y = torch.from_numpy(rng.integers(0, 10, 70000))
     source = Source("random bytes in the shape of MNIST", x[:60000], y[:60000], x[60000:], y[60000:], 10)
-    how = {"distributions": "rotate", "clusters": 4, "draw": "shared"}
+    how: dict[str, Any] = {"distributions": "rotate", "clusters": 4, "draw": "shared"}
     data = partition(source, clients=10_000, train_points=100, test_points=20, **how)
     return {
         "clients": len(data),
@@ -108,9 +109,11 @@ def stand_in(folder: Path) -> None:
     """Random bytes in the shape of CIFAR-10."""
     rng = np.random.default_rng(0)
     sides = {"train": 50000, "test": 10000}
-    x = {f"x_{side}": rng.integers(0, 256, (n, 32, 32, 3), dtype=np.uint8) for side, n in sides.items()}
-    y = {f"y_{side}": rng.integers(0, 10, n, dtype=np.uint8) for side, n in sides.items()}
-    np.savez(folder / "cifar10.npz", **x, **y)
+    arrays: dict[str, Any] = {}
+    for side, n in sides.items():
+        arrays[f"x_{side}"] = rng.integers(0, 256, (n, 32, 32, 3), dtype=np.uint8)
+        arrays[f"y_{side}"] = rng.integers(0, 10, n, dtype=np.uint8)
+    np.savez(folder / "cifar10.npz", **arrays)
 
 
 def verdicts(report: dict[str, Any]) -> list[str]:

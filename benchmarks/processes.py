@@ -24,10 +24,11 @@ from coterie.backends.processes import ALONE, here, wait_for_all
 from coterie.backends.simulation import simulate
 from coterie.bench.provenance import provenance
 from coterie.bench.results import write
-from coterie.data.federation import Points
+from coterie.data.federation import Points, Task
 from coterie.models import build
+from coterie.protocol.algorithm import Algorithm
 
-ALGORITHMS = {
+ALGORITHMS: dict[str, tuple[Algorithm, Server | Graph]] = {
     "FedAvg": (FedAvg(), Server()),
     "IFCA, 4 clusters": (IFCA(4), Server()),
     "WeCFL, 4 clusters": (WeCFL(4), Server()),
@@ -47,7 +48,7 @@ def federation(inputs: int, classes: int, clients: int) -> Federation:
     for size in torch.randint(100, 201, (clients,), generator=g).tolist():
         x = torch.randn(size, inputs, generator=g)
         each.append((x, x @ way if classes == 1 else (x @ way).argmax(1)))
-    task = "regression" if classes == 1 else "classification"
+    task: Task = "regression" if classes == 1 else "classification"
     return Federation(tuple(map(str, range(clients))), Points.of(each), task=task, n_outputs=classes)
 
 
@@ -57,7 +58,7 @@ def compared(name: str, repeats: int, with_threads: bool, device: torch.device) 
     stages = Stages(
         (Stage(algorithm, 1000, Training(learning_rate=rate, batch_size=10, epochs=5), topology),)
     )
-    settings = {"hidden": (200,)} if model == "mlp" else {}
+    settings: dict[str, Any] = {"hidden": (200,)} if model == "mlp" else {}
     data, maker = federation(inputs, classes, clients), build(model, (inputs,), classes, **settings)
     group = here()
     ways = {"one process": (ALONE, 1), f"{group.size} processes": (group, 1)}

@@ -39,7 +39,7 @@ ALGORITHMS: dict[str, Any] = {
     "FedSPD": FedSPD(2, final_epochs=1),
 }
 POINTS = {"linear": 50, "mlp": 20, "cnn": 20}  # of a client
-PLACES = {"server": Server(), "graph": Graph("barabasi-albert", degree=10)}
+PLACES: dict[str, Server | Graph] = {"server": Server(), "graph": Graph("barabasi-albert", degree=10)}
 RUNS = {  # algorithm, place, part of the clients in a round, numbers of clients
     "linear": [
         ("FedAvg", "server", 1.0, (100, 1000, 10_000, 100_000)),

@@ -16,7 +16,7 @@ from right import DIGITS, mlp
 
 from coterie import FedSPD, Graph, Stage, WeCFL
 from coterie.algorithms.fedspd import EPOCHS
-from coterie.backends.simulation import simulate
+from coterie.backends.simulation import Together, simulate
 from coterie.bench.results import run_seeds
 from coterie.data import digits
 from coterie.data.federation import Federation
@@ -38,6 +38,7 @@ def ended(simulation: Coordinator, predict: Any, epochs: Any) -> dict[str, Any]:
     """Accuracy of the clients' models on their held-out images, ended in one way."""
     algorithm = FedSPD(2, final_epochs=epochs, predict=predict)
     offer = algorithm.final_offer(simulation.state.for_everyone())
+    assert isinstance(simulation.clients, Together)
     cohort = simulation.clients.cohort.when(simulation.state.context)
     scores = cohort.score(algorithm.finish(cohort, offer), cohort.held_out())
     assert scores.accuracy is not None

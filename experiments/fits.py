@@ -118,7 +118,7 @@ def mixed(world: World, points: int, shares: list[float], train: bool = False) -
 
 def shares_of(world: World, kind: str, number: int) -> list[float]:
     if kind == "mixed":
-        return world.chance.dirichlet(np.ones(world.clusters)).tolist()
+        return [float(share) for share in world.chance.dirichlet(np.ones(world.clusters))]
     return [float(s == number % world.clusters) for s in range(world.clusters)]
 
 
@@ -137,10 +137,11 @@ def played(task: Task, world: World) -> Run:
         given[str(number)] = (*mixed(world, TRAIN, shares, True), *mixed(world, TEST, shares))
     regression = problem == "regressions"
     settings = {"pull": 0.01} if regression and name == "FedSoft" else {}
+    algorithm: Any = ALGORITHMS[name]
     return coterie.run(
         nn.Linear(10, 1, bias=False) if regression else build("mlp", (64,), 10, hidden=(32,)),
         from_arrays(given),
-        ALGORITHMS[name](n_clusters=clusters, **settings),
+        algorithm(n_clusters=clusters, **settings),
         rounds=ROUNDS,
         training=REGRESSION if regression else DIGITS,
         seed=seed,

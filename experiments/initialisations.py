@@ -32,6 +32,7 @@ from coterie.models import build
 from coterie.protocol.cohort import Cohort
 from coterie.protocol.coordinator import Coordinator
 from coterie.protocol.personal import Personal
+from coterie.protocol.topology import Kind
 from coterie.runs.metrics import ari
 from coterie.runs.summary import center_scores, match
 
@@ -114,7 +115,7 @@ def topology(place: str, ids: tuple[str, ...], seed: int, folder: str) -> Server
     if place == "server":
         return Server()
     if place != "ring":
-        kind = "random-geometric" if place == "geometric" else "erdos-renyi"
+        kind: Kind = "random-geometric" if place == "geometric" else "erdos-renyi"
         return Graph(kind, degree=4 if place == "small graph" else 8)
     around = np.random.default_rng(seed).permutation(len(ids))
     pairs = (f"{ids[i]} {ids[j]}" for i, j in zip(around, np.roll(around, 1), strict=True))
@@ -131,7 +132,8 @@ def play(task: Task) -> dict[str, Any]:
     model, training = (linear, REGRESSION) if kind == "regressions" else (mlp, DIGITS)
     with TemporaryDirectory() as folder:
         place_to_run = topology(place, data.ids, seed, folder)
-        stage = Stage(ALGORITHMS[name](n_clusters=clusters), ROUNDS, training, place_to_run)
+        kind_of_algorithm: Any = ALGORITHMS[name]
+        stage = Stage(kind_of_algorithm(n_clusters=clusters), ROUNDS, training, place_to_run)
         began, run = time.perf_counter(), simulate(model, data, initialised(stage, init), seed=seed)
         while not run.done:
             run.step()

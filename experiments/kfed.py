@@ -61,7 +61,8 @@ def sent(model: KFed, pooled: KMeans, n: int) -> dict[str, Any]:
 
 def row(d: int, k: int, seed: int) -> dict[str, Any]:
     points, truth = mixture(d, k, M0, EACH, SEPARATION, seed)
-    x, result = np.concatenate(points), {"d": d, "k": k}
+    x = np.concatenate(points)
+    result: dict[str, Any] = {"d": d, "k": k}
     begun = time.perf_counter()
     pooled = KMeans(k, n_init=N_INIT, random_state=seed).fit(x)
     result["pooled"] = {

@@ -86,7 +86,8 @@ def play(task: Task) -> dict[str, Any]:
     logging.getLogger("coterie").setLevel(logging.ERROR)
     problem, name, kind, seed = task
     data, model, training, clusters = setting(problem, seed)
-    algorithm = ALGORITHMS[name]() if name == "FedAvg" else ALGORITHMS[name](n_clusters=clusters)
+    kind_of_algorithm: Any = ALGORITHMS[name]
+    algorithm = kind_of_algorithm() if name == "FedAvg" else kind_of_algorithm(n_clusters=clusters)
     stage = Stage(algorithm, ROUNDS, training, personal="auto" if kind == "auto" else "own")
     began, cpu = time.perf_counter(), torch.device("cpu")
     run = simulate(model, data, initialised(stage), seed=seed, device=cpu)

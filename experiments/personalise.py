@@ -69,7 +69,7 @@ def oracle(data: Federation, each: int, seed: int) -> float:
     sent = replace(data, train=saying(data.train), test=saying(data.test), distributions=None)
 
     def blind() -> torch.nn.Module:
-        return torch.nn.Sequential(_Without(), *mlp())
+        return torch.nn.Sequential(_Without(), *mlp().children())
 
     return accuracy(kfed_personalise(blind, sent, 4, each, seed=seed, **SETTINGS), sent)
 

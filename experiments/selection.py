@@ -16,7 +16,7 @@ from right import mlp
 from sklearn.datasets import load_digits
 
 from coterie import FedAvg, Federation, Participation, Points, Stage, Stages, Training
-from coterie.backends.simulation import simulate
+from coterie.backends.simulation import Together, simulate
 from coterie.bench.results import run_seeds
 from coterie.protocol.personal import Personal
 
@@ -68,6 +68,7 @@ def play(how: Participation, data: Federation, seed: int) -> dict[str, Any]:
     everything = data.distributions
     assert everything is not None
     found: dict[str, Any] = {"accuracy": {}}
+    assert isinstance(run.clients, Together)
     for t in range(1, ROUNDS[-1] + 1):
         run.step()
         if t in ROUNDS:

@@ -213,7 +213,7 @@ ALL = (IFCA, WeCFL, FedEM, FedSPD, FedSoft)
 SOFT = (FedEM, FedSPD, FedSoft)
 
 
-def each(kinds: tuple[type[Algorithm], ...], clusters: int, **more: Any) -> tuple[Method, ...]:
+def each(kinds: tuple[Callable[[int], Algorithm], ...], clusters: int, **more: Any) -> tuple[Method, ...]:
     return tuple(Method(kind(clusters), **more) for kind in kinds)
 
 
