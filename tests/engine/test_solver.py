@@ -13,8 +13,7 @@ from torch import Tensor, nn
 
 from coterie.data.federation import Points
 from coterie.engine import model as networks
-from coterie.engine.model import LOSSES, FunctionalModel
-from coterie.engine.solver import chunk_size
+from coterie.engine.model import FunctionalModel
 from coterie.engine.training import Training
 from coterie.prng import id_keys, mix
 from coterie.protocol.cohort import Cohort
@@ -510,17 +509,3 @@ def test_weights_as_they_are() -> None:
     plain = cohort.solve(start) - start
     torch.testing.assert_close(cohort.solve(start, weight=half) - start, plain)
     torch.testing.assert_close(cohort.solve(start, weight=half, normalise=False) - start, plain / 2)
-
-
-@pytest.mark.parametrize(("batch_size", "at_once"), [(32, 1), (8, 2)])
-def test_a_cpu_takes_clients_with_convolutions_and_large_batches_one_by_one(
-    batch_size: int, at_once: int
-) -> None:
-    """A grouped convolution of many points takes it longer than one after another."""
-    model = FunctionalModel(
-        lambda: nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(32, 3)),
-        LOSSES["classification"],
-        device=torch.device("cpu"),
-    )
-    model.probe(torch.randn(4, 1, 6, 6), torch.tensor([0, 1, 2, 0]))
-    assert min(2, chunk_size(model, Training(batch_size=batch_size), 100)) == at_once

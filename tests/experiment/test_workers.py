@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -28,3 +30,9 @@ def test_a_worker_has_its_share_of_torchs_threads(
     monkeypatch.setattr(workers, "_spawn", SimpleNamespace(Pipe=lambda: (pipe, pipe), Process=process))
     workers._start()
     assert [threads for _, threads, _ in given] == [each]
+
+
+def test_a_worker_reads_inductors_settings_after_it_has_set_its_threads() -> None:
+    """Inductor reads TORCHINDUCTOR_COMPILE_THREADS when it is imported."""
+    code = "import sys, coterie.experiment.workers; sys.exit('torch._inductor.config' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

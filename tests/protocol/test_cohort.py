@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,12 +10,13 @@ import torch
 from torch import nn
 
 from coterie import IFCA, FedAvg, Stage, Stages
-from coterie.backends.simulation import simulate
+from coterie.backends.simulation import Together, simulate
 from coterie.data.federation import Federation, Points
+from coterie.engine import model as engine_model
 from coterie.engine import storage
 from coterie.protocol.cohort import Cohort
 from coterie.protocol.personal import Personal, mix_rows
-from tests.builders import F64, affine, one_number_cohort
+from tests.builders import CPU, F64, affine, one_number_cohort
 
 
 def test_a_batch_of_each_client() -> None:
@@ -59,28 +61,53 @@ def test_tables_are_put_away_while_clients_are_gone_through(
     assert calls
 
 
-@pytest.mark.parametrize("n_points", [2, 9])
-def test_models_with_convolutions_are_evaluated_apart_on_a_cpu_where_that_is_faster(
-    n_points: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("apart", [False, True])
+def test_clients_with_convolutions_are_evaluated_one_after_another_on_a_cpu_where_that_is_faster(
+    apart: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A grouped convolution of many points takes a CPU longer than one after another; the numbers are the same."""
-    pictures = [torch.rand(n_points, 1, 6, 6) for _ in range(5)]
-    points = Points.of([(x, torch.arange(n_points) % 3) for x in pictures])
-    data = Federation(tuple("abcde"), points, points, n_outputs=3)
-    run = simulate(
-        lambda: nn.Sequential(nn.Conv2d(1, 2, 3), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(8, 3)),
-        data,
-        Stages((Stage(FedAvg(), 1),)),
-        device=torch.device("cpu"),
-    )
-    cohort, rows = run.clients.cohort, torch.randn(5, run.model.rows.width)
+    """A grouped convolution of many points takes it longer. The numbers are the same, where some have no points too."""
+    sizes = [3, 0, 7, 1, 0]
+    pictures = [torch.rand(size, 1, 6, 6) for size in sizes]
+    data = few_pictures([torch.rand(2, 1, 6, 6) for _ in sizes])
+    run = simulate(convolutional, data, Stages((Stage(FedAvg(), 1),)), device=CPU)
+    flops = run.model.convolution_flops * max(sizes)
+    monkeypatch.setattr(engine_model, "APART", flops if apart else flops + 1)
+    assert isinstance(run.clients, Together)
+    cohort = replace(run.clients.cohort, points=points_of(pictures))
+    rows = torch.randn(5, run.model.rows.width)
     ways: list[str] = []
     for way in ("_evaluate_alone", "_evaluate_together"):
         monkeypatch.setattr(Cohort, way, noting(ways, way, getattr(Cohort, way)))
     found = cohort.outputs(rows)
-    assert ways == ["_evaluate_alone" if n_points >= 8 else "_evaluate_together"]
-    each = [run.model.outputs(row, x) for row, x in zip(rows, pictures, strict=True)]
+    assert ways == ["_evaluate_alone" if apart else "_evaluate_together"]
+    each = [run.model.outputs(row, x) for row, x in zip(rows, pictures, strict=True) if len(x)]
     torch.testing.assert_close(found, torch.cat(each))
+
+
+def test_tables_are_put_away_where_clients_are_evaluated_one_after_another(
+    little_memory: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = few_pictures([torch.rand(2, 1, 6, 6) for _ in range(24)])
+    run = simulate(convolutional, data, Stages((Stage(FedAvg(), 1),)), device=CPU)
+    monkeypatch.setattr(engine_model, "APART", 0.0)
+    calls: list[int] = []
+    monkeypatch.setattr(storage, "put_away", lambda: calls.append(len(calls)))
+    assert isinstance(run.clients, Together)
+    run.clients.cohort.outputs(torch.randn(24, run.model.rows.width))
+    assert calls
+
+
+def convolutional() -> nn.Module:
+    return nn.Sequential(nn.Conv2d(1, 2, 3), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(8, 3))
+
+
+def points_of(pictures: list[torch.Tensor]) -> Points:
+    return Points.of([(x, torch.arange(len(x)) % 3) for x in pictures])
+
+
+def few_pictures(each: list[torch.Tensor]) -> Federation:
+    points = points_of(each)
+    return Federation(tuple(f"{i:02}" for i in range(len(each))), points, points, n_outputs=3)
 
 
 def noting(called: list[str], name: str, what: Any) -> Any:

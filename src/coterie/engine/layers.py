@@ -21,6 +21,7 @@ from coterie.errors import CoterieError
 from coterie.prng import mix, uniform
 
 Pair = tuple[int, int]
+LARGEST_WINDOW = 16  # pixels of a pooling window: slicing takes longer than PyTorch's own from about 8x8 on
 
 
 class KeyedDropout(nn.Module):
@@ -181,32 +182,43 @@ def _shifts(length: int, kernel: int, stride: int, dilation: int) -> list[slice]
     return [slice(i * dilation, i * dilation + past, stride) for i in range(kernel)]
 
 
-class SlicedMaxPool2d(nn.Module):
-    """Max pooling of windows beside each other that, in evaluation, takes the maximum of shifted pictures.
+class SlicedMaxPool2d(nn.MaxPool2d):
+    """Max pooling of small windows beside each other that, without gradients, takes the maximum of shifted pictures.
 
-    PyTorch's own finds the places too, for the gradient, which takes a CPU ten times as long.
+    PyTorch's own finds the places too, which takes a CPU ten times as long for windows of 2x2.
     """
 
     def __init__(self, old: nn.MaxPool2d):
-        super().__init__()
+        super().__init__(old.kernel_size)
         self.window = _pair(old.kernel_size)
 
     @staticmethod
     def can_replace(layer: nn.MaxPool2d) -> bool:
-        beside = _pair(layer.stride) == _pair(layer.kernel_size) and _pair(layer.padding) == (0, 0)
-        usual = _pair(layer.dilation) == (1, 1) and not layer.return_indices and not layer.ceil_mode
-        return beside and usual and not (layer._forward_pre_hooks or layer._forward_hooks)
+        window = _pair(layer.kernel_size)
+        beside = layer.stride in (layer.kernel_size, window) and layer.padding in (0, (0, 0))
+        usual = layer.dilation in (1, (1, 1)) and not layer.return_indices and not layer.ceil_mode
+        hooked = layer._forward_pre_hooks or layer._forward_hooks
+        return (
+            _is_pair(window) and window[0] * window[1] <= LARGEST_WINDOW and beside and usual and not hooked
+        )
 
     def forward(self, x: Tensor) -> Tensor:
-        if self.training:
-            return functional.max_pool2d(x, self.window)
-        (high, wide), seen = self.window, [x.shape[axis - 2] // self.window[axis] for axis in (0, 1)]
-        x = x[..., : seen[0] * high, : seen[1] * wide]
+        high, wide = self.window
+        fits = x.is_floating_point() and x.dim() in (3, 4) and x.shape[-2] >= high and x.shape[-1] >= wide
+        if self.training or torch.is_grad_enabled() or not fits:
+            out: Tensor = super().forward(x)  # which says what does not fit
+            return out
+        x = x[..., : x.shape[-2] // high * high, : x.shape[-1] // wide * wide]
         return reduce(torch.maximum, [x[..., i::high, j::wide] for i in range(high) for j in range(wide)])
 
 
-def _pair(setting: int | Pair) -> Pair:
+def _pair(setting: Any) -> Any:
     return (setting, setting) if isinstance(setting, int) else setting
+
+
+def _is_pair(window: Any) -> bool:
+    """PyTorch takes more, such as a list, or a tuple of one."""
+    return isinstance(window, tuple) and len(window) == 2 and all(type(side) is int for side in window)
 
 
 class Prepared:

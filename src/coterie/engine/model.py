@@ -44,7 +44,9 @@ LOSSES: dict[Task, Loss] = {
     "next-character": next_character,
 }
 
-FEW_POINTS = 8  # of a client
+# FLOPs of a client's convolutions, from which on a CPU takes longer for a grouped one of several clients than for one
+# client after another (benchmarks/evaluation.py)
+APART = 2e7
 
 Named = dict[str, Tensor]  # tensors of a module
 
@@ -192,16 +194,9 @@ class FunctionalModel:
         gradients, values, tails = zip(*steps, strict=True)
         return torch.stack(gradients), torch.stack(values), torch.stack(tails)
 
-    def evaluates_together_on(self, sizes: Tensor) -> bool:
-        """Are clients with models of their own, and so many points, to be evaluated together?
-
-        A CPU takes longer for a grouped convolution than for one after another, unless they are of few points.
-        """
-        apart = (
-            self.device.type == "cpu"
-            and self.convolution_flops
-            and float(sizes.double().mean()) >= FEW_POINTS
-        )
+    def evaluates_together_on(self, points: int) -> bool:
+        """Are clients with models of their own, and so many points at the most, to be evaluated together?"""
+        apart = self.device.type == "cpu" and self.convolution_flops * points >= APART
         return self.evaluates_together and not apart
 
     # the probe

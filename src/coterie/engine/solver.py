@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from coterie.engine.compile.step import CompiledStep
 
 LARGE = 64  # points of a batch that is not a step's
-GROUPED = 32  # points of a batch, from which on a CPU takes longer for a grouped convolution than for one after another
 
 
 def solve(
@@ -175,8 +174,6 @@ def chunk_size(model: FunctionalModel, training: Training, most_points: int) -> 
     if model.chunk is not None:
         return model.chunk
     batch = min(training.batch_size or most_points, most_points)
-    if model.device.type == "cpu" and model.convolution_flops and batch >= GROUPED:
-        return 1
     numbers = (6 + len(training.state_names())) * model.rows.width + 4 * batch * model.training_activations
     each = numbers * torch.finfo(model.dtype).bits // 8 + table_bytes(training, batch, most_points)
     return max(1, model.memory_budget() // each)

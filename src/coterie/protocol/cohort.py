@@ -295,7 +295,7 @@ class Cohort:
             if not len(points.at):  # of some clients none may have any
                 return what(rows[0], points.x[points.at], points.y)
             shared = is_shared(rows)
-            if model.alone_in_evaluation or not (shared or model.evaluates_together_on(self.sizes)):
+            if model.alone_in_evaluation or not (shared or self._together()):
                 return self._evaluate_alone(rows, what)
             if shared:  # one model for all: every client's points in one row of batches
                 batches = torch.split(
@@ -304,11 +304,19 @@ class Cohort:
                 return torch.cat([what(rows[0], points.inputs(b), points.y[b]) for b in batches])
             return self._evaluate_together(rows, what)
 
+    def _together(self) -> bool:
+        # the number of points is asked only where it matters: a GPU would have to wait for it
+        may = self.model.evaluates_together
+        return may and (
+            self.at.device.type != "cpu" or self.model.evaluates_together_on(int(self.sizes.max()))
+        )
+
     def _evaluate_alone(self, rows: Tensor, what: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Tensor:
-        results = []
-        for i in self._with_points().tolist():
-            own = slice(int(self.points.offset[i]), int(self.points.offset[i + 1]))
-            results.append(what(rows[i], self.points.inputs(own), self.points.y[own]))
+        results, with_points = [], self._with_points()
+        for some in self._blocks(len(with_points), 1):
+            for i in with_points[some].tolist():
+                own = slice(int(self.points.offset[i]), int(self.points.offset[i + 1]))
+                results.append(what(rows[i], self.points.inputs(own), self.points.y[own]))
         return torch.cat(results)
 
     def _evaluate_together(self, rows: Tensor, what: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Tensor:

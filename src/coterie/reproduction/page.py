@@ -45,11 +45,12 @@ def blocks(item: Item, results: Results) -> Iterator[Block]:
         rows = []
         for method in methods:
             cells = [(variant, method, column) for column in columns]
-            seeds = len(
-                {line.seed for line in results.lines if (line.variant, line.method) == (variant, method)}
-            )
+            lines = [line for line in results.lines if (line.variant, line.method) == (variant, method)]
+            seeds = len({line.seed for line in lines})
             shown = [_cell(ours.get(cell), theirs.get(cell)) for cell in cells]
-            rows.append([method, *(shown or ["diverged"]), str(seeds)])
+            lost = seeds - len({line.seed for line in lines if not math.isnan(line.value)})
+            some = f" ({lost} diverged)" if 0 < lost < seeds else ""
+            rows.append([method, *(shown or ["–" if some else "diverged"]), f"{seeds}{some}"])
         yield Block(item.heading(variant), ["method", *(columns or [""]), "seeds"], rows)
 
 
