@@ -116,6 +116,28 @@ def test_series_of_variants_have_panels_of_their_own(tmp_path: Path) -> None:
     assert len(axes.get_xticklabels()) == 4
 
 
+def test_of_a_single_variant_methods_stand_one_below_the_other(tmp_path: Path) -> None:
+    """On one place of an axis they would hide each other."""
+    table = {
+        "figure": "bars",
+        "column": [{"name": name, "of": name, "better": "higher"} for name in ("accuracy", "worst")],
+        "experiment": {"method": [{"label": "FedSPD"}, {"label": "FedAvg"}]},
+    }
+    lines = [
+        Line("", method, column, seed, None, value + seed, 0, "")
+        for method, value in (("FedAvg", 0.5), ("FedSPD", 0.1))
+        for column in ("accuracy", "worst")
+        for seed in (0, 1)
+    ]
+    drawn = _draw_numbers(Item("fedspd-figure-3", table, {}), Results(tmp_path / "none", lines))
+    assert [axes.get_xlabel() for axes in drawn.axes] == ["accuracy", "worst"]
+    for axes in drawn.axes:
+        assert [text.get_text() for text in axes.get_yticklabels()] == ["FedSPD", "FedAvg"]
+        shown = [(*line.get_xdata(), *line.get_ydata()) for line in axes.lines if line.get_marker() == "o"]
+        assert shown == [pytest.approx((0.6, 0)), pytest.approx((1.0, 1))]
+    assert not drawn.legends
+
+
 def test_a_method_has_one_color_in_all_panels_and_the_legend_has_every_method(tmp_path: Path) -> None:
     """Also where an item was run in part, and a panel lacks a method."""
     methods = [{"label": "FedSPD"}, {"label": "FedAvg"}]

@@ -73,7 +73,10 @@ def _nothing(item: Item) -> CoterieError:
 
 
 def _draw_numbers(item: Item, results: Results) -> Figure:
-    """Curves have a panel per variant and column, other numbers one per series of variants and column."""
+    """Curves have a panel per variant and column, other numbers one per series of variants and column.
+
+    Of a single variant the methods stand one below the other.
+    """
     panels = _panels(item, results)
     if not panels:
         raise _nothing(item)
@@ -83,6 +86,9 @@ def _draw_numbers(item: Item, results: Results) -> Figure:
     methods = item.in_order(line.method for line in results.lines)
     color_of = _colors(methods)  # the same in all panels
     for axes, (variant, column) in zip(all_axes, panels, strict=True):
+        if not column.by_round and len(item.variants) == 1:
+            _draw_methods(axes, item, results, column, color_of)
+            continue
         if column.by_round:
             _draw_curves(axes, item, results, variant, column, color_of)
         else:
@@ -94,8 +100,8 @@ def _draw_numbers(item: Item, results: Results) -> Figure:
     for axes in all_axes:
         handles, labels = axes.get_legend_handles_labels()
         shown.update(zip(labels, handles, strict=True))
-    legend = [shown[method] for method in methods if method in shown]
-    figure.legend(handles=legend, loc="outside lower center", ncols=4, frameon=False, fontsize=8)
+    if legend := [shown[method] for method in methods if method in shown]:
+        figure.legend(handles=legend, loc="outside lower center", ncols=4, frameon=False, fontsize=8)
     return figure
 
 
@@ -141,6 +147,19 @@ def _draw_curves(
         axes.plot(*zip(*curves[method], strict=True), label=method, lw=1.2, color=color_of[method])
     axes.set_xlabel("round", fontsize=8)
     axes.set_title(variant, fontsize=8)
+
+
+def _draw_methods(axes: Axes, item: Item, results: Results, column: Column, color_of: dict[str, Any]) -> None:
+    """A cross is what the paper has."""
+    (variant,), ours, theirs = item.variants, results.over_seeds(), item.values()
+    for place, (method, color) in enumerate(color_of.items()):
+        mean, std, _ = ours.get((variant, method, column.name), (math.nan, None, 0))
+        axes.errorbar(mean, place, xerr=std or 0.0, fmt="o", ms=4, lw=1.2, capsize=2, color=color)
+        paper, _ = theirs.get((variant, method, column.name), (math.nan, None))
+        axes.plot(paper, place, "x", ms=5, color=color)
+    axes.set_yticks(range(len(color_of)), list(color_of))
+    axes.invert_yaxis()
+    axes.set_xlabel(column.name, fontsize=8)
 
 
 def _draw_variants(
