@@ -16,7 +16,7 @@ KEPT = [
     nn.MaxPool2d(2, dilation=2),
     nn.MaxPool2d(2, ceil_mode=True),
     nn.MaxPool2d(2, return_indices=True),
-    nn.MaxPool2d((2,)),  # type: ignore[arg-type]
+    nn.MaxPool2d((2,)),
     nn.MaxPool2d(5),  # so large a window is slower in slices
 ]
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+import os
+import signal
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -10,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 
+from coterie.experiment import workers
 from coterie.experiment.workers import Workers
 
 
@@ -26,10 +30,24 @@ def test_a_worker_has_its_share_of_torchs_threads(
 
     pipe = SimpleNamespace(close=lambda: None)
     monkeypatch.setattr(torch, "get_num_threads", lambda: all_threads)
-    workers = Workers([object()] * jobs, jobs, lambda *_: None)  # type: ignore[list-item]
-    monkeypatch.setattr(workers, "_spawn", SimpleNamespace(Pipe=lambda: (pipe, pipe), Process=process))
-    workers._start()
+    some = Workers([object()] * jobs, jobs, lambda *_: None)  # type: ignore[list-item]
+    monkeypatch.setattr(some, "_spawn", SimpleNamespace(Pipe=lambda: (pipe, pipe), Process=process))
+    some._start()
     assert [threads for _, threads, _ in given] == [each]
+
+
+def test_a_worker_compiles_with_as_many_threads_as_it_computes_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(_: object) -> None:
+        raise BrokenPipeError
+
+    log = logging.getLogger("coterie")
+    for where, name in ((os, "setpgid"), (signal, "signal"), (torch, "set_num_threads"), (log, "addHandler")):
+        monkeypatch.setattr(where, name, lambda *_: None)
+    monkeypatch.setattr(log, "setLevel", lambda _: None)
+    monkeypatch.setenv("TORCHINDUCTOR_COMPILE_THREADS", "")  # so that what is set here is undone
+    monkeypatch.delenv("TORCHINDUCTOR_COMPILE_THREADS")
+    workers._work(SimpleNamespace(send=gone), 3, 2)  # its parent is gone, so that it ends
+    assert os.environ["TORCHINDUCTOR_COMPILE_THREADS"] == "3"
 
 
 def test_a_worker_reads_inductors_settings_after_it_has_set_its_threads() -> None:

@@ -194,9 +194,9 @@ class FunctionalModel:
         gradients, values, tails = zip(*steps, strict=True)
         return torch.stack(gradients), torch.stack(values), torch.stack(tails)
 
-    def evaluates_together_on(self, points: int) -> bool:
+    def evaluates_together_on(self, most_points: int) -> bool:
         """Are clients with models of their own, and so many points at the most, to be evaluated together?"""
-        apart = self.device.type == "cpu" and self.convolution_flops * points >= APART
+        apart = self.device.type == "cpu" and self.convolution_flops * most_points >= APART
         return self.evaluates_together and not apart
 
     # the probe

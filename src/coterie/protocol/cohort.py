@@ -295,7 +295,9 @@ class Cohort:
             if not len(points.at):  # of some clients none may have any
                 return what(rows[0], points.x[points.at], points.y)
             shared = is_shared(rows)
-            if model.alone_in_evaluation or not (shared or self._together()):
+            if model.alone_in_evaluation or not (
+                shared or model.evaluates_together_on(int(self.sizes.max()))
+            ):
                 return self._evaluate_alone(rows, what)
             if shared:  # one model for all: every client's points in one row of batches
                 batches = torch.split(
@@ -303,13 +305,6 @@ class Cohort:
                 )
                 return torch.cat([what(rows[0], points.inputs(b), points.y[b]) for b in batches])
             return self._evaluate_together(rows, what)
-
-    def _together(self) -> bool:
-        # the number of points is asked only where it matters: a GPU would have to wait for it
-        may = self.model.evaluates_together
-        return may and (
-            self.at.device.type != "cpu" or self.model.evaluates_together_on(int(self.sizes.max()))
-        )
 
     def _evaluate_alone(self, rows: Tensor, what: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Tensor:
         results, with_points = [], self._with_points()
