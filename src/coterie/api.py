@@ -59,6 +59,10 @@ def load(
     if below and not store.finished:
         raise CoterieError(f"{folder} holds the runs {', '.join(below)}; load one of these folders below it")
     summary, (tensors, ids) = store.summary(), store.result()
+    if "centers" not in tensors:
+        raise CoterieError(
+            f"{folder} keeps a run's numbers and no models, as `coterie reproduce` leaves them"
+        )
     in_python = "made" in store.settings()
     if model is None:
         if in_python:

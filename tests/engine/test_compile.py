@@ -569,17 +569,24 @@ def test_work_is_recorded_when_it_is_done_again(monkeypatch: pytest.MonkeyPatch)
 )
 def test_stacked_convolution_is_a_convolution(layer: nn.Conv2d) -> None:
     x = torch.randn(4, 2, 9, 8)
-    stacked = StackedConv2d(layer)
-    torch.testing.assert_close(stacked.train()(x), layer(x), rtol=1e-4, atol=1e-5)
-    assert torch.equal(stacked.eval()(x), layer(x))
+    prepared = Prepared(nn.Sequential(layer), on_gpu=True)
+    stacked = prepared.module.train()
+    assert isinstance(stacked[0], StackedConv2d)
+    assert torch.equal(stacked(x), layer(x))
+    with prepared.stacking():
+        assert not torch.equal(stacked(x), layer(x))  # it rounds otherwise
+        torch.testing.assert_close(stacked(x), layer(x), rtol=1e-4, atol=1e-5)
+        assert torch.equal(stacked.eval()(x), layer(x))
+    assert torch.equal(stacked.train()(x), layer(x))
 
 
 @pytest.mark.parametrize(
     "layer", [nn.Conv2d(2, 3, 3, padding=1), nn.Conv2d(2, 3, (2, 3), (2, 1), (0, 2), (1, 2), bias=False)]
 )
 def test_stacked_convolution_has_the_gradients_of_a_convolution(layer: nn.Conv2d) -> None:
-    found = []
-    for kind in (layer, StackedConv2d(layer).train()):
+    found, stacked = [], StackedConv2d(layer).train()
+    stacked.stacks = True
+    for kind in (layer, stacked):
         x = torch.randn(4, 2, 9, 8, generator=torch.Generator().manual_seed(3)).requires_grad_()
         out = kind(x)
         by = torch.linspace(-1, 1, out.numel()).view(out.shape)
@@ -606,6 +613,14 @@ def test_a_convolution_that_makes_its_weights_is_left_alone() -> None:
     assert kinds == [nn.Conv2d, StackedConv2d]
 
 
+def test_of_long_kernels_nothing_is_stacked_and_of_single_pixels_always() -> None:
+    layers = nn.Conv2d(128, 2, 5), nn.Conv2d(128, 2, 1)
+    long, single = (Prepared(nn.Sequential(layer), True).module[0] for layer in layers)
+    assert type(long) is nn.Conv2d
+    assert isinstance(single, StackedConv2d)
+    assert single.stacks
+
+
 def test_a_model_with_stacked_convolutions_takes_the_same_step() -> None:
     def step(stacked: bool) -> Tensor:
         model = FunctionalModel(
@@ -620,7 +635,8 @@ def test_a_model_with_stacked_convolutions_takes_the_same_step() -> None:
             torch.ones(2, 4).double(),
         )
         rows = torch.stack([model.initial("a"), model.initial("b")])
-        return model.gradients(rows, x, y, ones, ones, torch.tensor([5, 6]))[0]
+        with model.prepared.stacking():
+            return model.gradients(rows, x, y, ones, ones, torch.tensor([5, 6]))[0]
 
     torch.testing.assert_close(step(True), step(False), rtol=1e-9, atol=1e-12)
 

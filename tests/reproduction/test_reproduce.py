@@ -16,7 +16,9 @@ from pathlib import Path
 
 import pytest
 
+import coterie
 from coterie.cli.main import LOST, main
+from coterie.errors import CoterieError
 from coterie.files import write_json
 from coterie.reproduction import items as items_module
 from coterie.reproduction import play as play_module
@@ -116,6 +118,17 @@ def test_an_item_is_run_shown_and_kept(here: Path, capsys: pytest.CaptureFixture
     shutil.rmtree("runs")
     assert main(command) == 0  # everything is there: nothing is played
     assert not Path("runs").exists()
+
+
+def test_a_run_keeps_its_numbers_and_no_models(here: Path) -> None:
+    """Those of one item may take a hundred gigabytes."""
+    assert main(["reproduce", "fedsoft-table-1", "--quick", "--seeds", "0", "--method", "FedAvg"]) == 0
+    (store,) = (RunFolder(path.parent) for path in Path("runs/reproduce/runs").glob("*/seed-0/summary.json"))
+    assert store.finished
+    assert set(store.result()[0]) & {"centers", "importance", "personal.rows"} == {"importance"}
+    assert not list(store.folder.glob("checkpoint*"))
+    with pytest.raises(CoterieError, match="keeps a run's numbers and no models"):
+        coterie.load(store.folder)
 
 
 def test_a_part_alone_is_run(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -510,7 +523,9 @@ def test_ctrl_c_stops_and_the_same_command_goes_on(
     script = f"""
 import sys
 from pathlib import Path
+import coterie
 from coterie.cli.main import LOST, main
+from coterie.errors import CoterieError
 from coterie.reproduction import items
 items.folder_of_items = lambda: Path({str(here)!r})
 sys.exit(main(sys.argv[1:]))

@@ -2,13 +2,16 @@
 
 Dropout must draw its mask from a key, not from a position in a batch; batch norm must leave padding out of its
 statistics and hand its new statistics back instead of writing them. What they need for a step arrives as buffers,
-so it can differ from client to client under vmap. A convolution with weights for each client is, on a GPU, faster
-as a product of matrices; so is pooling on a CPU, in evaluation, as a maximum of shifted pictures.
+so it can differ from client to client under vmap. A small convolution with weights for each client is, in a GPU's
+compiled steps, faster as a product of matrices; so is pooling on a CPU, in evaluation, as a maximum of shifted
+pictures.
 """
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import reduce
 from typing import Any
 
@@ -21,6 +24,7 @@ from coterie.errors import CoterieError
 from coterie.prng import mix, uniform
 
 Pair = tuple[int, int]
+LONGEST_KERNEL = 1024  # numbers of a channel's kernel: to stack more takes longer than a grouped convolution
 LARGEST_WINDOW = 16  # pixels of a pooling window: slicing takes longer than PyTorch's own from about 8x8 on
 
 
@@ -139,28 +143,31 @@ def _one_by_one(x: Tensor, kernel: Pair, stride: Pair, dilation: Pair) -> Tensor
 
 
 class StackedConv2d(nn.Module):
-    """A convolution that, in training, stacks shifted pictures and multiplies them by the weights at once.
+    """A convolution that, in training, may stack shifted pictures and multiply them by the weights at once.
 
-    What vmap makes of a convolution is a grouped one, for which GPUs have no fast program.
+    What vmap makes of a convolution is a grouped one, for which GPUs have no fast program. A compiler reads the shifted
+    pictures as it multiplies; without one they are written down, which takes longer than the grouped convolution does,
+    except for kernels of one pixel, where there is nothing to shift.
     """
 
     def __init__(self, old: nn.Conv2d):
         super().__init__()
         self.weight, self.bias = old.weight, old.bias
         self.stride, self.padding, self.dilation = old.stride, old.padding, old.dilation
+        self.always_stacks = self.stacks = old.kernel_size == (1, 1)
 
     @staticmethod
     def can_replace(layer: nn.Conv2d) -> bool:
         usual = layer.groups == 1 and layer.padding_mode == "zeros" and not isinstance(layer.padding, str)
         hooked = layer._forward_pre_hooks or layer._forward_hooks  # spectral_norm makes its weights in one
-        return usual and not hooked
+        return usual and not hooked and layer.weight[0].numel() <= LONGEST_KERNEL
 
     def windows(self, out: Tensor) -> int:
         """How many numbers it stacks to put out these."""
         return out.numel() // len(self.weight) * self.weight[0].numel()
 
     def forward(self, x: Tensor) -> Tensor:
-        if not self.training:
+        if not (self.training and self.stacks):
             return functional.conv2d(x, self.weight, self.bias, self.stride, self.padding, self.dilation)
         high, wide = (int(p) for p in self.padding)
         x = functional.pad(x, (wide, wide, high, high))
@@ -240,6 +247,18 @@ class Prepared:
                 self._replace(name, StackedConv2d(layer))
             elif not on_gpu and type(layer) is nn.MaxPool2d and SlicedMaxPool2d.can_replace(layer):
                 self._replace(name, SlicedMaxPool2d(layer))
+
+    @contextmanager
+    def stacking(self) -> Iterator[None]:
+        """For a compiler: convolutions as products."""
+        layers = [layer for layer in self.module.modules() if isinstance(layer, StackedConv2d)]
+        for layer in layers:
+            layer.stacks = True
+        try:
+            yield
+        finally:
+            for layer in layers:
+                layer.stacks = layer.always_stacks
 
     def _replace(self, name: str, layer: nn.Module) -> None:
         parent, _, child = name.rpartition(".")

@@ -97,7 +97,7 @@ class FunctionalModel:
         self.evaluates_together = True  # can clients' own models be evaluated together?
         self.alone_in_evaluation = False  # may points of several clients share an evaluation batch?
         self.needs_two = False  # does a batch of one point fail (batch norm over single values)?
-        # numbers a point leaves behind in a forward pass, and in one of training; measured by probe
+        # numbers a point leaves behind in a forward pass, and in one of a compiled step; measured by probe
         self.activations = self.training_activations = self.rows.width
         self.convolution_flops = 0  # those of PyTorch's own convolutions in a point's forward pass; likewise
 
@@ -376,7 +376,7 @@ def first_line(problem: Exception) -> str:
 
 
 def _count(module: nn.Module, x: Tensor, named: dict[str, Tensor]) -> tuple[int, int, int]:
-    """Of a forward pass: numbers that leaves put out, those with what they stack in training; convolutions' FLOPs."""
+    """Of a forward pass: numbers that leaves put out, those with what a compiled step stacks; convolutions' FLOPs."""
     total, stacked, flops = x.numel(), 0, 0
 
     def count(layer: nn.Module, _inputs: object, output: object) -> None:
@@ -384,7 +384,8 @@ def _count(module: nn.Module, x: Tensor, named: dict[str, Tensor]) -> tuple[int,
         tensors = output if isinstance(output, tuple) else (output,)
         total += sum(t.numel() for t in tensors if isinstance(t, Tensor))
         if isinstance(layer, StackedConv2d) and isinstance(output, Tensor):
-            stacked += layer.windows(output)
+            stacked += 0 if layer.always_stacks else layer.windows(output)
+            total += layer.windows(output) if layer.always_stacks else 0
         if isinstance(layer, nn.Conv1d | nn.Conv2d | nn.Conv3d) and isinstance(output, Tensor):
             flops += 2 * layer.weight.numel() * output.numel() // layer.out_channels
 

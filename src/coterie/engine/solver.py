@@ -174,7 +174,7 @@ def chunk_size(model: FunctionalModel, training: Training, most_points: int) -> 
     if model.chunk is not None:
         return model.chunk
     batch = min(training.batch_size or most_points, most_points)
-    numbers = (6 + len(training.state_names())) * model.rows.width + 4 * batch * model.training_activations
+    numbers = (6 + len(training.state_names())) * model.rows.width + 4 * batch * model.activations
     each = numbers * torch.finfo(model.dtype).bits // 8 + table_bytes(training, batch, most_points)
     return max(1, model.memory_budget() // each)
 

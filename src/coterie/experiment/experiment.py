@@ -212,10 +212,11 @@ class Prepared:
         resume: bool = False,
         watch: Watch | None = None,
         more_rounds: int | None = None,
+        models: bool = True,
     ) -> Run:
         """Run one method in its folder. `more_rounds` are to be played with such steps besides its own.
 
-        None: those of the methods after it.
+        None: those of the methods after it. Without `models` the folder keeps the run's numbers alone.
         """
         if method.auto:
             raise CoterieError(f"{method.label}: how many clusters is 'auto'; choose a number first")
@@ -234,6 +235,7 @@ class Prepared:
                 evaluate_every=self.experiment.evaluate_every,
                 checkpoint_every=self.experiment.checkpoint_every,
                 watch=watch,
+                models=models,
             )
 
     def choose(self, method: Method, out: Path, watch: WatchChoosing | None = None) -> Choice:

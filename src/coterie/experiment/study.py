@@ -58,6 +58,7 @@ class Task:
     rounds: int
     name: str
     more_rounds: int = 0  # of other tasks, with steps that are compiled once for all
+    models: bool = True  # are its models to be kept, or numbers alone?
 
 
 def sharing(tasks: Sequence[Task]) -> list[Task]:

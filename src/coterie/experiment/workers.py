@@ -232,5 +232,6 @@ def _play(prepared: Prepared, task: Task, pipe: Connection) -> Prepared:
                 resume=store.experiment.exists(),
                 watch=watch,
                 more_rounds=task.more_rounds,
+                models=task.models,
             )
     return prepared

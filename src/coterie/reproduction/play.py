@@ -237,7 +237,7 @@ def _task(experiment: Experiment, folder: Path, label: str, store: Path, name: s
     if there.finished or (there.experiment.is_file() and there.text() != text):
         with locked(store):
             there.clear()
-    return Task(folder, label, store, Progress(method.stages).planned, name)
+    return Task(folder, label, store, Progress(method.stages).planned, name, models=False)
 
 
 def play(ahead: Sequence[Ahead], jobs: int, made: dict[str, str], tell: Tell) -> dict[str, str]:

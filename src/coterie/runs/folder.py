@@ -59,8 +59,8 @@ MODELS = ("centers", "personal.rows", "personal.weights")  # of a result: most o
 class RunFolder:
     """One run's folder."""
 
-    def __init__(self, folder: Path):
-        self.folder = folder
+    def __init__(self, folder: Path, models: bool = True):
+        self.folder, self.models = folder, models  # is it to keep models, or numbers alone?
         self.data = ""  # a fingerprint of the clients' data, where it is known
 
     @property
@@ -300,10 +300,12 @@ class RunFolder:
         summary: dict[str, Any],
     ) -> None:
         """The summary comes last: with it the run is finished."""
-        write_tensors(self.folder / "result.safetensors", tensors, {"ids": json.dumps(ids)})
+        kept = tensors if self.models else {n: each for n, each in tensors.items() if n not in MODELS}
+        write_tensors(self.folder / "result.safetensors", kept, {"ids": json.dumps(ids)})
         for name, content in tables.items():
             write_whole(self.folder / name, content)
-        (self.folder / CHECKPOINTS[1]).unlink(missing_ok=True)
+        for name in CHECKPOINTS[1:] if self.models else CHECKPOINTS:
+            (self.folder / name).unlink(missing_ok=True)
         self.write_summary(summary)
 
     def write_summary(self, summary: dict[str, Any]) -> None:

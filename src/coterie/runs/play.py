@@ -29,12 +29,14 @@ def play(
     evaluate_every: Every = "auto",
     checkpoint_every: int = 10,
     watch: Watch | None = None,
+    models: bool = True,
 ) -> Run:
     """Play all rounds. With `out` the run is kept in that folder, with `experiment`, the TOML that describes it.
 
-    `resume` goes on with what lies there, if `data`, a fingerprint of the clients' data, is what it was.
+    `resume` goes on with what lies there, if `data`, a fingerprint of the clients' data, is what it was. Without
+    `models` the folder keeps the run's numbers alone.
     """
-    store = None if out is None else RunFolder(Path(out))
+    store = None if out is None else RunFolder(Path(out), models)
     if store is not None:
         store.data = data
     recorder = Recorder(coordinator, about, store, evaluate_every, checkpoint_every)

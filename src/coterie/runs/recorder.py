@@ -43,6 +43,8 @@ Every = int | Literal["auto"]  # rounds from one evaluation to the next; 0: neve
 
 GOOD = "good.centers"  # in a checkpoint: those to go back to
 
+SELDOM = 60.0  # seconds between checkpoints of a run that keeps no models
+
 LEAST = 10  # rounds at "auto" ...
 PART = 2  # ... and until as many messages were sent as one in so many of the clients, ...
 MOST = 100  # ... but no more
@@ -86,6 +88,7 @@ class Recorder:
         self.coordinator, self.about, self.store = coordinator, about, store
         self.interval = EvaluationInterval(evaluate_every, len(coordinator))
         self.checkpoint_every = checkpoint_every
+        self._checkpointed = time.perf_counter()  # when
         self.records: list[Record] = []
         self.monitor = Monitor(coordinator, about)
         self.alarms = Alarms()
@@ -165,9 +168,15 @@ class Recorder:
         record.update(seconds=round(ended - began, 4), seconds_evaluating=round(ended - trained, 4))
         self.records.append(record)
         self._write(lambda store: store.write_round(record["round"], record, columns))
-        if progress.played % self.checkpoint_every == 0 or coordinator.done:
+        if self._checkpoint_is_due():
             self.checkpoint()
         return record
+
+    def _checkpoint_is_due(self) -> bool:
+        """Where models are not kept a checkpoint may be most of what is ever written: then not often."""
+        due = self.coordinator.progress.played % self.checkpoint_every == 0 or self.coordinator.done
+        whole = self.store is None or self.store.models
+        return due and (whole or time.perf_counter() - self._checkpointed > SELDOM)
 
     def _watch(self, before: State, sent: Messages, found: Messages | None) -> None:
         """Does the run diverge, and is anybody heard? `before` is how things stood as the round began."""
@@ -219,6 +228,7 @@ class Recorder:
 
     def checkpoint(self) -> None:
         """Between rounds: the records on disk reach at least as far as any checkpoint. None while a run diverges."""
+        self._checkpointed = time.perf_counter()
         if self.store is not None and not self.divergence.in_a_row:
             tensors, numbers = self.coordinator.save()
             more, counts = self.divergence.save()

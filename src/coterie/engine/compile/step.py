@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -172,20 +173,13 @@ class CompiledStep:
     # made once
 
     def _compile(self) -> Callable[[int], None]:
-        self.model.module.train()
-        row, first = self.buffers["all"]["row"], 1 + len(self.buffers["tail"])
+        row = self.buffers["all"]["row"]
+        flat: list[Any] = _flat(self.buffers)
+        self._kernels = _tensor_cores(row.device)
         with torch.no_grad():
-            gradients_of = self._traced(self._gradients)
-            gradients_of.graph.eliminate_dead_code()
-            self.draws = _reads(gradients_of, self._place("batch", "key"))
-            if self.training.is_plain and not self.pulled:
-                places = {name: first + i for i, name in enumerate(self.buffers["parameter"])}
-                self.factored = leave_factors(gradients_of, places)
-            step = self._traced(lambda b: self._take(b, _called(gradients_of, b)))
-            add_products = _products_of(step, row.device)
-            flat: list[Any] = _flat(self.buffers)
-            compiled = self._compiled(step, flat)
+            compiled = self._compiled(flat)
         weights = [self.buffers["parameter"][name] for name in self.factored]
+        add_products = Tensor.baddbmm_ if self._kernels is None else self._kernels.add_products
 
         def advance() -> None:
             factors = compiled(list(flat))
@@ -196,8 +190,24 @@ class CompiledStep:
         advance()
         return self._recorded(advance) if row.device.type == "cuda" else partial(_repeat, advance)
 
-    def _compiled(self, step: fx.GraphModule, flat: list[Any]) -> Callable[[list[Any]], Sequence[Tensor]]:
+    def _graph(self) -> fx.GraphModule:
+        """The step, traced."""
+        self.model.module.train()
+        gradients_of, first = self._traced(self._gradients), 1 + len(self.buffers["tail"])
+        gradients_of.graph.eliminate_dead_code()
+        self.draws = _reads(gradients_of, self._place("batch", "key"))
+        if self.training.is_plain and not self.pulled:
+            places = {name: first + i for i, name in enumerate(self.buffers["parameter"])}
+            self.factored = leave_factors(gradients_of, places)
+        step = self._traced(lambda b: self._take(b, _called(gradients_of, b)))
+        if self._kernels is not None:
+            self._kernels.use_products(step)
+        return step
+
+    def _compiled(self, flat: list[Any]) -> Callable[[list[Any]], Sequence[Tensor]]:
         """By Inductor, if that is worth it, or took place before; else, if it may be, as it is."""
+        with self.model.prepared.stacking():
+            step = self._graph()
         self.operations, self.recorded = len(step.graph.nodes), False
         mark = known.mark(step, flat) if flat[0].device.type == "cuda" else None
         if self.operations <= self.most_operations or (mark is not None and mark.exists()):
@@ -211,7 +221,8 @@ class CompiledStep:
             raise TooLarge(self.operations)
         self.recorded = True
         log.info("steps of %d clients at once are recorded: %s ...", self.slots, self.why)
-        return lambda given: step(*given)
+        as_it_is = self._graph()
+        return lambda given: as_it_is(*given)
 
     def _recorded(self, advance: Callable[[], None]) -> Callable[[int], None]:
         self._recorded_step = advance  # what the model made while it was traced lies in it
@@ -307,15 +318,13 @@ def _inductor_compile(step: fx.GraphModule, flat: list[Any]) -> Callable[[list[A
     return inside[0] if alone else lambda given: whole(*given)
 
 
-def _products_of(step: fx.GraphModule, device: torch.device) -> Callable[[Tensor, Tensor, Tensor], object]:
-    """How products are added to the weights; on a GPU with tensor cores the step's own are made there too."""
-    if device.type == "cuda":
-        from coterie.engine.compile import kernels  # needs Triton
+def _tensor_cores(device: torch.device) -> ModuleType | None:
+    """What makes products on them; None where there are none."""
+    if device.type != "cuda":
+        return None
+    from coterie.engine.compile import kernels  # needs Triton
 
-        if kernels.are_possible(device):
-            kernels.use_products(step)
-            return kernels.add_products
-    return Tensor.baddbmm_
+    return kernels if kernels.are_possible(device) else None
 
 
 def _repeat(work: Callable[[], None], times: int) -> None:
