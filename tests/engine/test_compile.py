@@ -246,7 +246,9 @@ def test_little_work_is_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
 Make = Callable[..., CompiledStep | None]
 
 
-def on_a_gpu(monkeypatch: pytest.MonkeyPatch, operations: int) -> tuple[Make, list[str]]:
+def on_a_gpu(
+    monkeypatch: pytest.MonkeyPatch, operations: int, more_rounds: int = 0
+) -> tuple[Make, list[str]]:
     """What a policy on a GPU decides for so many rounds, and what it makes; nothing is computed there."""
     made: list[str] = []
 
@@ -263,9 +265,10 @@ def on_a_gpu(monkeypatch: pytest.MonkeyPatch, operations: int) -> tuple[Make, li
     one.model.device = torch.device("cuda")
     y = torch.zeros(1, dtype=torch.long)
 
-    def decide(rounds: int, clients: int = 100) -> CompiledStep | None:
+    def decide(rounds: int | None, clients: int = 100) -> CompiledStep | None:
         return one.step_for(Training(batch_size=10), one.store, y, [50] * clients, 1, False, rounds)
 
+    one.more_rounds = more_rounds
     return decide, made
 
 
@@ -279,6 +282,16 @@ def test_a_gpu_records_what_is_not_worth_compiling_and_compiles_it_when_it_is(
     assert decide(rounds=300) is not None  # 120 s, of which compiling may take half
     assert decide(rounds=10) is not None  # what is there is taken
     assert made == ["recorded", "compiled"]
+
+
+def test_what_is_solved_once_is_not_compiled_for_the_rounds_of_other_methods(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    decide, made = on_a_gpu(monkeypatch, operations=800, more_rounds=10_000)
+    assert decide(rounds=None) is None
+    assert made == []
+    assert decide(rounds=1) is decide(rounds=None) is not None  # what is there is taken
+    assert made == ["compiled"]
 
 
 def test_memory_that_did_not_suffice_is_not_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -54,3 +55,26 @@ def test_a_worker_reads_inductors_settings_after_it_has_set_its_threads() -> Non
     """Inductor reads TORCHINDUCTOR_COMPILE_THREADS when it is imported."""
     code = "import sys, coterie.experiment.workers; sys.exit('torch._inductor.config' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("never", [False, True])
+def test_a_worker_without_memory_tries_once_more_with_nothing_kept(
+    monkeypatch: pytest.MonkeyPatch, never: bool
+) -> None:
+    """What earlier methods left on the GPU may be what is in the way."""
+    tried: list[object] = []
+    said: list[tuple[str, Any]] = []
+    task = SimpleNamespace(folder=Path("here"))
+    pipe = SimpleNamespace(recv=lambda: task, send=said.append)
+
+    def play(there: object, *_: object) -> object:
+        tried.append(there)
+        if there == "kept" or never:
+            raise torch.cuda.OutOfMemoryError("no room. At all")
+        return there
+
+    monkeypatch.setattr(workers, "load_kept", lambda _: SimpleNamespace(prepare=lambda: "fresh"))
+    monkeypatch.setattr(workers, "_play", play)
+    assert workers._answer(pipe, {task.folder: "kept"}, 3)  # type: ignore[arg-type, dict-item]
+    assert tried == ["kept", "fresh"]
+    assert said == [("failed", "not enough memory for 3 at a time (no room)") if never else ("done", None)]

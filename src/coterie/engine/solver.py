@@ -49,11 +49,12 @@ def solve(
     points: Points,
     problems: Problems,
     compiler: Compiler | None = None,
-    rounds: int = 1,
+    rounds: int | None = None,
 ) -> Solution:
     """Solve all problems, in chunks that fit in memory, the longest first.
 
-    `rounds` says in how many rounds such problems are still to be solved: the compiler weighs the work ahead.
+    `rounds` says in how many rounds such problems are still to be solved, None that they are not: the compiler weighs
+    the work ahead.
     """
     plan = _plan(model, training, points, problems)
     compiled = None

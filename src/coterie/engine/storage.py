@@ -24,15 +24,15 @@ from coterie.memory import in_words, machine
 
 SHARE = 16  # one table in memory, or one block of a larger one, takes at most one part in so many of it
 NEAR = 4 * 2**20  # bytes of a block that is only read, on a CPU
-SMALL = 64 * 2**20  # bytes that a table may take on a GPU between rounds
 _mapped: WeakSet[mmap.mmap] = WeakSet()
 
 
 @cache
 def memory(device: torch.device) -> int:
-    """Bytes of a device; of the host, unless COTERIE_MEMORY says how many GiB there are to be used."""
+    """Bytes of a device that this process may have; of the host, unless COTERIE_MEMORY says how many GiB to use."""
     if device.type == "cuda":
-        return int(torch.cuda.get_device_properties(device).total_memory)
+        total = torch.cuda.get_device_properties(device).total_memory
+        return int(total * torch.cuda.get_per_process_memory_fraction(device))
     said = os.environ.get("COTERIE_MEMORY")
     if said is not None:
         known = said.replace(".", "", 1).isdigit() and float(said) > 0
@@ -60,9 +60,9 @@ def table(
 
 
 def home(row: torch.Size, rows: int, dtype: torch.dtype, device: torch.device) -> torch.device:
-    """Where what clients keep between rounds lies: a GPU holds this round's cohort, and of the others little."""
-    small = rows * row.numel() * dtype.itemsize <= SMALL
-    return device if device.type == "cpu" or small else torch.device("cpu")
+    """Where a table that clients keep between rounds lies: what is too large for a GPU, on the host."""
+    fits = rows * row.numel() * dtype.itemsize <= budget(device)
+    return device if device.type == "cpu" or fits else torch.device("cpu")
 
 
 def _file(size: int) -> mmap.mmap:

@@ -6,6 +6,7 @@ the workers through their parent alone: each ends its round, writes its checkpoi
 
 from __future__ import annotations
 
+import gc
 import logging
 import multiprocessing
 import os
@@ -192,10 +193,13 @@ def _answer(pipe: Connection, prepared: dict[Path, Prepared], jobs: int) -> bool
     """Play the next task; False: there is none."""
     try:
         task = pipe.recv()
-        if task.folder not in prepared:
-            prepared.clear()  # before the next is made: data may be large
-            prepared[task.folder] = load_kept(task.folder).prepare()
-        prepared[task.folder] = _play(prepared[task.folder], task, pipe)
+        if not _played(
+            task, pipe, prepared
+        ):  # perhaps for what earlier methods left on the GPU, such as their steps
+            prepared.clear()
+            gc.collect()
+            torch.cuda.empty_cache()
+            _play_prepared(task, pipe, prepared)
         pipe.send(("done", None))
     except KeyboardInterrupt:
         pipe.send(("stopped", None))
@@ -210,6 +214,23 @@ def _answer(pipe: Connection, prepared: dict[Path, Prepared], jobs: int) -> bool
         traceback.print_exc()
         pipe.send(("failed", f"{type(problem).__name__}: {problem}"))
     return True
+
+
+def _played(task: Task, pipe: Connection, prepared: dict[Path, Prepared]) -> bool:
+    """False: the GPU had not enough memory. Nothing holds on to what it could not get enough of, as an error would."""
+    try:
+        _play_prepared(task, pipe, prepared)
+    except torch.cuda.OutOfMemoryError:
+        return False
+    return True
+
+
+def _play_prepared(task: Task, pipe: Connection, prepared: dict[Path, Prepared]) -> None:
+    """With the data of the last task, if it had the same."""
+    if task.folder not in prepared:
+        prepared.clear()  # before the next is made: data may be large
+        prepared[task.folder] = load_kept(task.folder).prepare()
+    prepared[task.folder] = _play(prepared[task.folder], task, pipe)
 
 
 def _play(prepared: Prepared, task: Task, pipe: Connection) -> Prepared:

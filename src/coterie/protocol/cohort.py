@@ -181,9 +181,7 @@ class Cohort:
                 training, self.at, problems.start, per_client, width, optimizer_slot
             )
         now = training.rate_at(self.context.round, self.context.rounds)
-        rounds = (
-            self.context.rounds if purpose in ("train", "common") else 1
-        )  # how often such problems are still to be solved
+        rounds = self.context.rounds if purpose in ("train", "common") else None
         solution = solve(self.model, training, now, self.points, problems, self.compiler, rounds)
         loss = solution.loss.view(len(self), per_client).nanmean(1)  # of those that took a step
         self.client_state.put("loss", self.at, loss)  # infinite where it diverged, which is to be known

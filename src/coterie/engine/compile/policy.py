@@ -72,11 +72,12 @@ class Compiler:
         steps: Sequence[int],
         per_client: int,
         pulled: bool,
-        rounds: int,
+        rounds: int | None,
     ) -> CompiledStep | None:
         """The step for problems of so many steps, longest first; None: they are to run as they are.
 
-        Every client has `per_client` problems, and as many are expected in each of `rounds` rounds.
+        Every client has `per_client` problems, and as many are expected in each of `rounds` rounds and of those that
+        other methods are to play; None: these are all there will be.
         """
         if self.off or not steps or x is not self.store or not self.model.vectorised:
             return None
@@ -92,11 +93,12 @@ class Compiler:
         known = self.steps.setdefault(kind, {})
         most = min(self.clients * per_client, self.held.get(kind, self.clients * per_client))
         best = self._slots(training, batch, steps, most, known, pulled)
-        plain = self._plain_seconds(training, batch, steps) * (rounds + self.more_rounds)
+        times = 1 if rounds is None else rounds + self.more_rounds
+        plain = self._plain_seconds(training, batch, steps) * times
         if best in known and self._serves(known[best], plain):
             return known[best]
         # the rest of the time moves numbers, of which a recorded step moves more: every slot's
-        waiting = steps[0] * _PLAIN_STEP[self.model.device.type] * (rounds + self.more_rounds)
+        waiting = steps[0] * _PLAIN_STEP[self.model.device.type] * times
         on_gpu = self.model.device.type == "cuda"
         may_record = on_gpu and waiting > 2 / 3 * plain
         pays = RECORDING_PAYS if may_record else self.pays
