@@ -89,6 +89,20 @@ def test_pictures_of_points(
     assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_rounds_are_named_where_a_method_has_several(tmp_path: Path) -> None:
+    """Not where each has its last alone, which need not be that of the others."""
+    methods = [{"label": "FedSoft"}, {"label": "IFCA"}]
+    table = {"figure": "importance", "column": [], "experiment": {"method": methods}}
+    item, row = Item("fedsoft-figure-2", table, {}), (0.0, 0.0, 0.5)
+    last = [Point("", "FedSoft", "", 20, row), Point("", "IFCA", "", 16, row)]
+    for points, titles in (
+        (last, ["FedSoft", "IFCA"]),
+        ([Point("", "IFCA", "", 1, row), last[1]], ["IFCA\nround 1", "IFCA\nround 16"]),
+    ):
+        drawn = _draw_points(item, Results(tmp_path / "none", points=points))
+        assert [axes.get_title() for axes in drawn.axes] == titles
+
+
 def test_series_of_variants_have_panels_of_their_own(tmp_path: Path) -> None:
     """A line from letters with 8 to Shakespeare with 1 would say nothing."""
     variants = [

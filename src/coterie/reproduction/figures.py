@@ -145,6 +145,7 @@ def _draw_curves(
     curves = results.curves(variant, column.name)
     for method in item.in_order(curves):
         axes.plot(*zip(*curves[method], strict=True), label=method, lw=1.2, color=color_of[method])
+    axes.locator_params(axis="x", integer=True)
     axes.set_xlabel("round", fontsize=8)
     axes.set_title(variant, fontsize=8)
 
@@ -201,14 +202,15 @@ def _draw_points(item: Item, results: Results) -> Figure:
         panels.setdefault((point.variant, point.method, point.round), []).append(point.row)
     if not panels:
         raise _nothing(item)
+    by_round = len(panels) > len({(variant, method) for variant, method, _ in panels})
     rounds = len({number for _, _, number in panels})
-    across = rounds if rounds > 1 else min(2 if item.figure == "importance" else 3, len(panels))
+    across = rounds if by_round else min(2 if item.figure == "importance" else 3, len(panels))
     wide, high = (WIDE, 2.2) if item.figure == "importance" else (2.6, 2.6)
     figure, all_axes = _grid(len(panels), across, wide, high)
     clusters = _clusters(panels.values())
     least = min((row[-1] for rows in panels.values() for row in rows if row[-1] == row[-1]), default=0.0)
     for axes, ((variant, method, number), rows) in zip(all_axes, panels.items(), strict=True):
-        titles = (variant, method, f"round {number}" if rounds > 1 else "")
+        titles = (variant, method, f"round {number}" if by_round else "")
         axes.set_title("\n".join(filter(None, titles)), fontsize=8)
         if item.figure == "heatmap":
             shown = _draw_heatmap(axes, rows, least)
