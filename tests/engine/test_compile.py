@@ -25,6 +25,7 @@ from coterie.engine.compile.step import CompiledStep
 from coterie.engine.compile.too_large import TooLarge
 from coterie.engine.layers import Prepared, StackedConv2d
 from coterie.engine.model import LOSSES, FunctionalModel
+from coterie.engine.probe import probe
 from coterie.engine.problems import Problems
 from coterie.engine.rows import Build
 from coterie.engine.solver import solve
@@ -73,7 +74,7 @@ def solved(
         build, LOSSES["classification"], dtype=torch.float64, device=torch.device("cpu"), chunk=slots
     )
     data = points(sizes)
-    model.probe(data.x[:4], data.y[:4])
+    probe(model, data.x[:4], data.y[:4])
     n = len(data.sizes)
     start = torch.stack([model.initial(f"start {i}") for i in range(n)])
     problems = Problems(torch.arange(n), torch.zeros(n, dtype=torch.long), torch.arange(n) * 77, start)
@@ -381,7 +382,7 @@ def test_convolutions_are_weighed_by_what_they_compute(monkeypatch: pytest.Monke
     model = FunctionalModel(
         build("lenet", (3, 32, 32), 10), LOSSES["classification"], device=torch.device("cpu")
     )
-    model.probe(x, y, 10)
+    probe(model, x, y, 10)
     assert model.convolution_flops == 2 * (28 * 28 * 6 * 75 + 10 * 10 * 16 * 150)  # by output positions
     one = Compiler(model, "auto", x, 200, longest=300)
     training = Training(batch_size=32)
@@ -397,7 +398,7 @@ def test_dense_layers_are_weighed_by_what_they_move() -> None:
     model = FunctionalModel(
         build("mlp", (784,), 10, hidden=(200,)), LOSSES["classification"], device=torch.device("cpu")
     )
-    model.probe(x, torch.zeros(4, dtype=torch.long), 10)
+    probe(model, x, torch.zeros(4, dtype=torch.long), 10)
     assert model.convolution_flops == 0
     one = Compiler(model, "auto", x, 100, longest=300)
     assert 0.5 < one._plain_seconds(Training(batch_size=128), 128, [10] * 100) < 3
@@ -487,7 +488,7 @@ def test_points_that_are_known_from_before_are_solved_as_new_ones(
 ) -> None:
     model = FunctionalModel(dense, LOSSES["classification"], dtype=torch.float64, device=torch.device("cpu"))
     data, n = points(sizes), len(sizes)
-    model.probe(data.x[:4], data.y[:4])
+    probe(model, data.x[:4], data.y[:4])
     compiler = Compiler(model, compile, data.x, n, max(sizes))
     start = model.initial("start").expand(n, -1)
     weight = (torch.arange(len(data.at)) % 3 + 1.0).double()[:, None]
@@ -615,7 +616,7 @@ def test_what_convolutions_stack_counts_in_training() -> None:
     model = FunctionalModel(lambda: module, LOSSES["classification"], device=torch.device("cpu"))
     model.prepared = Prepared(model.rows.template, True)
     model.module = model.prepared.module
-    model.probe(torch.randn(4, 2, 4, 5), torch.tensor([0, 1, 1, 0]))
+    probe(model, torch.randn(4, 2, 4, 5), torch.tensor([0, 1, 1, 0]))
     assert model.activations == 40 + 60 + 60 + 2  # a point, and what each layer puts out
     assert model.training_activations - model.activations == 20 * 2 * 9  # each pixel's windows
 

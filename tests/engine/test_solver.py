@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from coterie.data.federation import Points
 from coterie.engine import model as networks
 from coterie.engine.model import FunctionalModel
+from coterie.engine.probe import probe
 from coterie.engine.training import Training
 from coterie.prng import id_keys, mix
 from coterie.protocol.cohort import Cohort
@@ -74,7 +75,7 @@ def federated(name: str, sizes: list[int], training: Training, chunk: int | None
     build, loss = MODELS[name]
     model = FunctionalModel(build, loss, device=torch.device("cpu"), dtype=F64, chunk=chunk)
     clients = [data(name, n, i) for i, n in enumerate(sizes)]
-    model.probe(*(t[:4] for t in max(clients, key=lambda c: len(c[0]))))
+    probe(model, *(t[:4] for t in max(clients, key=lambda c: len(c[0]))))
     keys = id_keys(str(i) for i in range(len(sizes)))
     return Cohort.whole(model, training, Points.of(clients), keys, TASKS[loss], seed=5)
 
@@ -280,7 +281,7 @@ class OwnBatchNorm(nn.Module):
 def cohort_of(build, sizes: list[int], training: Training, chunk: int | None = None) -> Cohort:
     model = FunctionalModel(build, networks.cross_entropy, device=torch.device("cpu"), dtype=F64, chunk=chunk)
     clients = [data("mlp", n, i) for i, n in enumerate(sizes)]
-    model.probe(*(t[:4] for t in clients[0]))
+    probe(model, *(t[:4] for t in clients[0]))
     return Cohort.whole(
         model, training, Points.of(clients), id_keys(map(str, range(len(sizes)))), "classification", seed=5
     )
@@ -301,16 +302,16 @@ def test_a_step_that_only_rounds_otherwise_is_vectorised(
     rounded: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As deep batch norms of four points do on a GPU; None: what differs in double precision too."""
-    together = FunctionalModel._together
+    together = FunctionalModel.together
 
     def otherwise(self: FunctionalModel, rows: Tensor, *others: Tensor) -> Any:
         gradient, *rest = together(self, rows, *others)
         return (gradient * 1.01 if rounded in (None, rows.dtype) else gradient, *rest)
 
-    monkeypatch.setattr(FunctionalModel, "_together", otherwise)
+    monkeypatch.setattr(FunctionalModel, "together", otherwise)
     model = FunctionalModel(with_dropout, networks.cross_entropy, device=torch.device("cpu"))
     x, y = data("mlp", 4, 0)
-    model.probe(x.float(), y)
+    probe(model, x.float(), y)
     assert model.vectorised is (rounded is not None)
 
 
@@ -321,7 +322,7 @@ def test_a_model_of_single_precision_alone_is_asked_in_it() -> None:
 
     model = FunctionalModel(Single, networks.cross_entropy, device=torch.device("cpu"))
     x, y = data("mlp", 4, 0)
-    model.probe(x.float(), y)
+    probe(model, x.float(), y)
     assert not model.vectorised
 
 

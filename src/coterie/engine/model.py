@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from coterie.data.federation import Task, are_integers
 from coterie.data.images import Normalise, Pixels
-from coterie.engine.layers import Prepared, StackedConv2d
+from coterie.engine.layers import Prepared
 from coterie.engine.rows import Build, Rows, build_seeded
 from coterie.engine.scores import Outputs
 from coterie.errors import CoterieError, SettingError, require
@@ -113,6 +113,9 @@ class FunctionalModel:
             return int(total * torch.cuda.get_per_process_memory_fraction() * 0.3)
         return 64 * 2**20  # small enough to stay near the processor
 
+    def in_double_precision(self) -> FunctionalModel:
+        return FunctionalModel(self.build, self.loss, dtype=torch.float64, **self._settings)
+
     # one row
 
     def outputs(self, row: Tensor, x: Tensor) -> Tensor:
@@ -156,19 +159,17 @@ class FunctionalModel:
     ) -> Step:
         """One batch of each client: d(Σ weight·loss)/d(its row), the value, and the tails after it."""
         self.module.train()
-        step = self._together if self.vectorised else self._one_by_one
+        step = self.together if self.vectorised else self.one_by_one
         return step(rows, self.pixels.vary(x, key), y, weight, mask, key)
 
-    def _together(
-        self, rows: Tensor, x: Tensor, y: Tensor, weight: Tensor, mask: Tensor, key: Tensor
-    ) -> Step:
+    def together(self, rows: Tensor, x: Tensor, y: Tensor, weight: Tensor, mask: Tensor, key: Tensor) -> Step:
         parameters, tail = self.rows.split(rows)
         gradient, (value, tail) = vmap(grad_and_value(self._objective_of_row, has_aux=True))(
             parameters, tail, x, y, weight, mask, key
         )
         return gradient, value, tail
 
-    def _one_by_one(
+    def one_by_one(
         self, rows: Tensor, x: Tensor, y: Tensor, weight: Tensor, mask: Tensor, key: Tensor
     ) -> Step:
         """The same by plain autograd, on batches without padding: for modules that vmap cannot take."""
@@ -198,34 +199,6 @@ class FunctionalModel:
         """Are clients with models of their own, and so many points at the most, to be evaluated together?"""
         apart = self.device.type == "cpu" and self.convolution_flops * most_points >= APART
         return self.evaluates_together and not apart
-
-    # the probe
-
-    def probe(self, x: Tensor, y: Tensor, classes: int = 0) -> None:
-        """Try the model with a few points: does it fit the data, and can clients be computed together?
-
-        It needs an output for each of the classes, if their number is given.
-        """
-        self.integers = not are_integers(x) or self.takes_integers(x.shape[1:])
-        x, y = self.taken(x), y.to(self.device)
-        self._check_fit(x, y, classes)
-        if not self.integers:
-            log.info("the inputs are whole numbers, and the model takes floats: it is given them as floats")
-        numbers, with_stacks, flops = _count(self.module, self.pixels.read(x[:1]), self._named())
-        self.activations, self.training_activations = max(1, numbers), max(1, with_stacks)
-        self.convolution_flops = flops
-        self.alone_in_evaluation = not self._points_are_separate(x)
-        self.needs_two = self._refuses_one_point(x)
-        try:
-            reason = self._why_not_together(x, y)
-        except Exception as problem:
-            raise CoterieError(
-                f"the model cannot be trained on this data: a step of training says: {first_line(problem)}"
-            ) from problem
-        self.vectorised = reason is None
-        self.evaluates_together = self.vectorised and self._evaluates_together(x)
-        if reason is not None:
-            log.warning("clients are computed one by one, which is slower: %s", reason)
 
     def takes_integers(self, inputs: Sequence[int]) -> bool:
         """Does it take whole numbers of this shape, as an embedding does, or floats alone, as a linear layer does?
@@ -267,135 +240,11 @@ class FunctionalModel:
                 f"it says: {first_line(problem)}"
             ) from problem
 
-    def _named(self) -> dict[str, Tensor]:
-        return self.rows.views(*self.rows.split(self.rows.row_of(self.rows.template)))
-
-    def _check_fit(self, x: Tensor, y: Tensor, classes: int) -> None:
-        row = self.rows.row_of(self.rows.template)
-        try:
-            output = self.outputs(row, x)
-            _check_outputs(output.shape[-1] if output.ndim > 1 else 1, classes)
-            losses = self.loss(output, y)
-        except CoterieError:
-            raise
-        except Exception as problem:
-            raise CoterieError(
-                f"the model does not accept this data: on inputs of shape {tuple(x.shape)} and targets of shape "
-                f"{tuple(y.shape)} it says: {first_line(problem)}"
-            ) from problem
-        each = output.numel() // len(x), y.numel() // len(y)
-        if self.loss is squared_error and each[0] != each[1]:
-            raise CoterieError(
-                f"the model puts out {each[0]} numbers for a point and the target has {each[1]}; both must agree "
-                "(targets of a float type are numbers to predict; task='classification' makes them labels)"
-            )
-        if not isinstance(losses, Tensor) or not losses.is_floating_point():
-            kind = losses.dtype if isinstance(losses, Tensor) else type(losses).__name__
-            raise CoterieError(f"the loss gives {kind}; it must give a tensor of floats, one for each point")
-        if losses.shape != (len(x),):
-            raise CoterieError(
-                f"the loss gives shape {tuple(losses.shape)}; it must give one number per point "
-                "(PyTorch's losses do with reduction='none')"
-            )
-
-    def _points_are_separate(self, x: Tensor) -> bool:
-        row = self.rows.row_of(self.rows.template)
-        with torch.no_grad():
-            whole, half = self.outputs(row, x), self.outputs(row, x[: max(1, len(x) // 2)])
-        return self._close(whole[: len(half)], half)
-
-    def _evaluates_together(self, x: Tensor) -> bool:
-        rows = torch.stack([self.initial("probe 0"), self.initial("probe 1")])
-        with torch.no_grad():
-            apart = torch.stack([self.outputs(row, x) for row in rows])
-            try:
-                return self._close(vmap(self.outputs)(rows, torch.stack([x, x])), apart)
-            except Exception:  # vmap's own refusals have no class of their own
-                return False
-
-    def _refuses_one_point(self, x: Tensor) -> bool:
-        try:
-            copy.deepcopy(self.rows.template).train()(self.pixels.read(x[:1]))
-        except ValueError as problem:
-            return "more than 1 value per channel" in str(problem)
-        return False
-
-    def _why_not_together(self, x: Tensor, y: Tensor) -> str | None:
-        """Take one step both ways, with one client's batch padded; say how they differ, if they do."""
-        rows = torch.stack([self.initial("probe 0"), self.initial("probe 1")])
-        x2, y2 = torch.stack([x, x]), torch.stack([y, y])
-        mask = torch.ones(2, len(x), dtype=self.dtype, device=self.device)
-        if len(x) > 2:
-            mask[1, -1] = 0
-        weight = mask / mask.sum(1, keepdim=True)
-        key = torch.tensor([1, 2], device=self.device)
-        self.module.train()
-        apart = self._one_by_one(rows, x2, y2, weight, mask, key)
-        if not all(part.isfinite().all() for part in apart):
-            return None  # nothing to compare: the data is out of the model's range, which a run will say
-        try:
-            together = self._together(rows, x2, y2, weight, mask, key)
-        except Exception as problem:
-            return (
-                "the model cannot be vectorised (" + str(problem).strip().split(". ")[0].splitlines()[0] + ")"
-            )
-        if all(self._close(a, b) for a, b in zip(together, apart, strict=True)) or self._only_rounds(x, y):
-            return None
-        return "one step of the vectorised model differs from the plain one"
-
-    def _only_rounds(self, x: Tensor, y: Tensor) -> bool:
-        """Do the two ways agree in double precision? Batch norm of four points can make much of a rounding."""
-        if self.dtype == torch.float64:
-            return False
-        x, y = (t.double() if t.is_floating_point() else t for t in (x, y))
-        try:
-            exact = FunctionalModel(self.build, self.loss, dtype=torch.float64, **self._settings)
-            return exact._why_not_together(x, y) is None
-        except Exception:  # a model, a loss or a device that knows single precision alone
-            return False
-
-    def _close(self, a: Tensor, b: Tensor) -> bool:
-        slack = 1e-9 if self.dtype == torch.float64 else 1e-3
-        return torch.allclose(
-            a, b, rtol=slack, atol=slack * float(b.abs().max().clamp(min=1e-3)) if b.numel() else 0
-        )
-
-
-def _check_outputs(width: int, classes: int) -> None:
-    if width < classes:
-        raise CoterieError(
-            f"the model puts out {width} numbers for a point, but labels go up to {classes - 1}; it needs {classes} "
-            "outputs (labels count from 0; task='regression' predicts numbers)"
-        )
-
 
 def first_line(problem: Exception) -> str:
     """What an error of the user's code or of PyTorch says, for a sentence of ours."""
     said = str(problem).strip()
     return said.splitlines()[0] if said else type(problem).__name__
-
-
-def _count(module: nn.Module, x: Tensor, named: dict[str, Tensor]) -> tuple[int, int, int]:
-    """Of a forward pass: numbers that leaves put out, those with what a compiled step stacks; convolutions' FLOPs."""
-    total, stacked, flops = x.numel(), 0, 0
-
-    def count(layer: nn.Module, _inputs: object, output: object) -> None:
-        nonlocal total, stacked, flops
-        tensors = output if isinstance(output, tuple) else (output,)
-        total += sum(t.numel() for t in tensors if isinstance(t, Tensor))
-        if isinstance(layer, StackedConv2d) and isinstance(output, Tensor):
-            stacked += 0 if layer.always_stacks else layer.windows(output)
-            total += layer.windows(output) if layer.always_stacks else 0
-        if isinstance(layer, nn.Conv1d | nn.Conv2d | nn.Conv3d) and isinstance(output, Tensor):
-            flops += 2 * layer.weight.numel() * output.numel() // layer.out_channels
-
-    hooks = [m.register_forward_hook(count) for m in module.modules() if not list(m.children())]
-    module.eval()
-    with torch.no_grad():
-        functional_call(module, named, (x,))
-    for hook in hooks:
-        hook.remove()
-    return total, total + stacked, flops
 
 
 def as_device(name: torch.device | str | None) -> torch.device | None:

@@ -9,6 +9,7 @@ import torch
 
 from coterie.data.federation import Federation, Points, Task
 from coterie.engine.model import LOSSES, FunctionalModel, Loss, first_line
+from coterie.engine.probe import probe
 from coterie.engine.rows import Build
 from coterie.engine.scores import Outputs
 from coterie.engine.training import Training
@@ -36,7 +37,7 @@ def functional_model(
     train = data.train
     y = train.y[:4]
     classes = 0 if data.task == "regression" or model.loss is not LOSSES[data.task] else data.n_outputs
-    model.probe(train.x[train.at[:4]], y.to(model.dtype) if y.is_floating_point() else y, classes)
+    probe(model, train.x[train.at[:4]], y.to(model.dtype) if y.is_floating_point() else y, classes)
     for points in (train, data.test):
         if points is not None:
             model.check_range(points.x)

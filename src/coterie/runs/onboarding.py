@@ -22,6 +22,7 @@ from coterie.data.own.arrays import Array, Client, Pairs, pairs
 from coterie.data.own.tables import TABLES, Columns, client_of, read_npz, read_table
 from coterie.data.own.targets import Named, targets
 from coterie.engine.model import LOSSES, FunctionalModel, Loss
+from coterie.engine.probe import probe
 from coterie.engine.rows import Build
 from coterie.engine.training import Training
 from coterie.errors import CoterieError
@@ -199,7 +200,7 @@ def _cohort(summary: Summary, recipe: Recipe, given: Client, where: str) -> Coho
     task = summary["task"]
     points = _points(summary, given.train, where).to(model.device, model.dtype)
     known = points.y if task == "regression" else torch.zeros_like(points.y)  # labels are checked next
-    model.probe(points.x[:4], known[:4])
+    probe(model, points.x[:4], known[:4])
     model.check_range(points.x)
     _check_labels(model, points, task, where)
     key = id_keys([given.id]).to(model.device)
