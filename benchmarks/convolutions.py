@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 
@@ -19,6 +18,7 @@ from torch import Tensor
 
 from coterie.bench.provenance import provenance
 from coterie.bench.results import write
+from coterie.engine import layers
 from coterie.engine.compile.cuda_graph import record
 from coterie.engine.layers import Prepared, StackedConv2d
 from coterie.engine.model import LOSSES, FunctionalModel
@@ -36,21 +36,18 @@ CASES = {  # picture, clients, points of a batch
 WAYS = ("grouped", "stacked", "as coterie does", "one after another")
 
 
-@contextmanager
-def stacking(model: FunctionalModel, longest: int | None) -> Iterator[None]:
+def stack(model: FunctionalModel, longest: int | None) -> None:
     """Convolutions of such long kernels, or as coterie does, as products."""
-    layers = [layer for layer in model.module.modules() if isinstance(layer, StackedConv2d)]
-    for layer in layers:
-        layer.stacks = layer.always_stacks if longest is None else layer.weight[0].numel() <= longest
-    yield
-    for layer in layers:
-        layer.stacks = layer.always_stacks
+    for layer in model.module.modules():
+        if isinstance(layer, StackedConv2d):
+            layer.stacks = layer.always_stacks if longest is None else layer.weight[0].numel() <= longest
 
 
 def ways(name: str, device: torch.device, tf32: bool, clients: int | None) -> dict[str, Callable[[], Tensor]]:
     """The gradients (client, parameter), in each of the ways."""
     image, many, batch = CASES[name]
     many = clients or many
+    layers.LONGEST_KERNEL = 2**31  # so that all can be products
     model = FunctionalModel(build(name, image, 10), LOSSES["classification"], device=device, tf32=tf32)
     model.prepared = Prepared(model.rows.template, on_gpu=True)  # on whatever device
     model.module = model.prepared.module
@@ -62,17 +59,16 @@ def ways(name: str, device: torch.device, tf32: bool, clients: int | None) -> di
 
     def gradients(longest: int | None) -> Callable[[], Tensor]:
         def computed() -> Tensor:
-            with stacking(model, longest):
-                return model.gradients(rows, x, y, ones / batch, ones, key)[0]
+            stack(model, longest)
+            return model.gradients(rows, x, y, ones / batch, ones, key)[0]
 
         return computed
 
     def apart() -> Tensor:
         every = range(many)
-        parts = [(rows[i : i + 1], x[i : i + 1], y[i : i + 1], ones[i : i + 1]) for i in every]
-        with stacking(model, 0):
-            found = [model.gradients(r, a, b, c / batch, c, key[:1])[0] for r, a, b, c in parts]
-        return torch.cat(found)
+        parts = [[t[i : i + 1] for t in (rows, x, y, ones / batch, ones, key)] for i in every]
+        stack(model, 0)
+        return torch.cat([model.gradients(*part)[0] for part in parts])
 
     return dict(zip(WAYS, (gradients(0), gradients(2**31), gradients(None), apart), strict=True))
 

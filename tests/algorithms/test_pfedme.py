@@ -8,6 +8,9 @@ import pytest
 import torch
 
 from coterie import Training, pFedMe
+from coterie.engine.solver import solve as engine_solve
+from coterie.protocol import cohort as cohort_module
+from coterie.protocol.message import RoundContext
 from coterie.protocol.received import Received
 from tests.builders import F64, messages, one_number_cohort, state
 
@@ -23,6 +26,22 @@ def test_pfedme_on_a_quadratic() -> None:
     offer = messages([0], centers=[[[1.0]]])
     assert float(algorithm.train(cohort, offer)["row"]) == pytest.approx(w, abs=1e-10)
     assert float(algorithm.personal(cohort, offer).rows) == pytest.approx(theta, abs=1e-10)
+
+
+def test_pfedme_s_local_rounds_come_again_in_every_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else its steps would never be worth compiling."""
+    rounds: list[int | None] = []
+
+    def solve(*given: Any) -> Any:
+        rounds.append(given[-1])
+        return engine_solve(*given)
+
+    monkeypatch.setattr(cohort_module, "solve", solve)
+    cohort = one_number_cohort(([1], [3]), training=Training(learning_rate=0.05, batch_size=None))
+    cohort = cohort.when(RoundContext(0, rounds=7))
+    pFedMe(local_rounds=2).train(cohort, messages([0], centers=[[[1.0]]]))
+    cohort.solve(cohort.initial, purpose="final")
+    assert rounds == [7, 7, None]
 
 
 def test_pfedme_server_step() -> None:

@@ -17,7 +17,9 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from coterie import FedAvg, FedEM, Federation, FedProx, FedSPD, Participation, Stage, Training, run
 from coterie.data.federation import Points
+from coterie.engine import layers
 from coterie.engine.compile import cuda_graph, known
+from coterie.engine.compile import step as step_module
 from coterie.engine.compile.cuda_graph import Recorded
 from coterie.engine.compile.factored_gradients import leave_factors
 from coterie.engine.compile.policy import Compile, Compiler
@@ -28,7 +30,7 @@ from coterie.engine.model import LOSSES, FunctionalModel
 from coterie.engine.probe import probe
 from coterie.engine.problems import Problems
 from coterie.engine.rows import Build
-from coterie.engine.solver import solve
+from coterie.engine.solver import chunk_size, solve
 from coterie.models import build
 from coterie.protocol.algorithm import Algorithm
 
@@ -581,17 +583,22 @@ def test_work_is_recorded_when_it_is_done_again(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize(
     "layer", [nn.Conv2d(2, 3, 3, padding=1), nn.Conv2d(2, 3, (2, 3), (2, 1), (0, 2), (1, 2), bias=False)]
 )
-def test_stacked_convolution_is_a_convolution(layer: nn.Conv2d) -> None:
+def test_stacked_convolution_is_a_convolution(layer: nn.Conv2d, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[object] = []
+    windows = layers._Windows.apply
+    monkeypatch.setattr(layers._Windows, "apply", lambda *given: (calls.append(given), windows(*given))[1])
     x = torch.randn(4, 2, 9, 8)
     prepared = Prepared(nn.Sequential(layer), on_gpu=True)
     stacked = prepared.module.train()
     assert isinstance(stacked[0], StackedConv2d)
     assert torch.equal(stacked(x), layer(x))
     with prepared.stacking():
-        assert not torch.equal(stacked(x), layer(x))  # it rounds otherwise
+        assert not calls
         torch.testing.assert_close(stacked(x), layer(x), rtol=1e-4, atol=1e-5)
+        assert len(calls) == 1
         assert torch.equal(stacked.eval()(x), layer(x))
     assert torch.equal(stacked.train()(x), layer(x))
+    assert len(calls) == 1
 
 
 @pytest.mark.parametrize(
@@ -621,6 +628,49 @@ def test_what_convolutions_stack_counts_in_training() -> None:
     assert model.training_activations - model.activations == 20 * 2 * 9  # each pixel's windows
 
 
+def test_a_step_is_recorded_without_stacks_and_begins_at_the_first_batch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where the buffers hold one batch at a time every trace, and every step, must begin at it."""
+    monkeypatch.setattr(step_module, "BLOCK", 1)
+    stacked: list[bool] = []
+    graph = CompiledStep._graph
+
+    def traced(self: CompiledStep) -> Any:
+        stacked.append(self.model.module[1].stacks)  # type: ignore[index, union-attr]
+        return graph(self)
+
+    monkeypatch.setattr(CompiledStep, "_graph", traced)
+    kind = LOSSES["classification"]
+    model = FunctionalModel(with_norm_and_dropout, kind, dtype=torch.float64, device=torch.device("cpu"))
+    model.prepared = Prepared(model.rows.template, on_gpu=True)
+    model.module = model.prepared.module
+    data = points([4, 4])
+    step = CompiledStep(
+        model,
+        Training(batch_size=4),
+        data.x,
+        data.y,
+        slots=2,
+        batch=4,
+        pulled=False,
+        most_operations=0,
+        may_record=True,
+    )
+    assert step.recorded
+    assert stacked == [True, False]
+
+
+def test_memory_of_plain_steps_has_no_stacks() -> None:
+    """They are written in compiled steps alone."""
+    model = FunctionalModel(dense, LOSSES["classification"], device=torch.device("cpu"))
+    before = chunk_size(model, Training(), 10)
+    model.training_activations *= 1000
+    assert chunk_size(model, Training(), 10) == before
+    model.activations *= 1000
+    assert chunk_size(model, Training(), 10) < before
+
+
 def test_a_convolution_that_makes_its_weights_is_left_alone() -> None:
     model = nn.Sequential(nn.utils.spectral_norm(nn.Conv2d(1, 2, 3)), nn.Conv2d(2, 2, 3))
     kinds = [type(layer) for layer in Prepared(model, True).module]
@@ -628,8 +678,8 @@ def test_a_convolution_that_makes_its_weights_is_left_alone() -> None:
 
 
 def test_of_long_kernels_nothing_is_stacked_and_of_single_pixels_always() -> None:
-    layers = nn.Conv2d(128, 2, 5), nn.Conv2d(128, 2, 1)
-    long, single = (Prepared(nn.Sequential(layer), True).module[0] for layer in layers)
+    both = nn.Conv2d(128, 2, 5), nn.Conv2d(1025, 2, 1)
+    long, single = (Prepared(nn.Sequential(layer), True).module[0] for layer in both)
     assert type(long) is nn.Conv2d
     assert isinstance(single, StackedConv2d)
     assert single.stacks

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -45,10 +46,22 @@ def test_memory_must_be_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
     storage.memory.cache_clear()
 
 
+def test_a_process_has_its_share_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    storage.memory.cache_clear()
+    monkeypatch.setattr(
+        torch.cuda, "get_device_properties", lambda _: SimpleNamespace(total_memory=16 * 2**30)
+    )
+    monkeypatch.setattr(torch.cuda, "get_per_process_memory_fraction", lambda _: 0.25)
+    assert storage.budget(torch.device("cuda:0")) == 2**28
+    storage.memory.cache_clear()
+
+
 def test_a_gpu_keeps_between_rounds_what_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     gpu, row = torch.device("cuda"), torch.Size([1000])
     monkeypatch.setattr(storage, "memory", lambda _: 2**30)  # a table may have a sixteenth
     assert storage.home(row, 10_000, torch.float32, gpu) == gpu
+    assert storage.home(row, 10_000, torch.float32, gpu, besides=2**26) == gpu
+    assert storage.home(row, 10_000, torch.float32, gpu, besides=2**27) == CPU
     assert storage.home(row, 100_000, torch.float32, gpu) == CPU
     assert storage.home(torch.Size([]), 100_000, torch.float32, gpu) == gpu  # one number a client
 

@@ -13,12 +13,14 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import coterie
 from coterie.cli.main import LOST, main
 from coterie.errors import CoterieError
+from coterie.experiment.experiment import parse
 from coterie.files import write_json
 from coterie.reproduction import items as items_module
 from coterie.reproduction import play as play_module
@@ -26,6 +28,7 @@ from coterie.reproduction.items import Item, load
 from coterie.reproduction.page import claims, distances, markdown, pictured
 from coterie.reproduction.play import missing
 from coterie.reproduction.results import Line, Results, place
+from coterie.runs import recorder
 from coterie.runs.folder import NEEDED, RunFolder
 
 ITEM = """
@@ -126,9 +129,29 @@ def test_a_run_keeps_its_numbers_and_no_models(here: Path) -> None:
     (store,) = (RunFolder(path.parent) for path in Path("runs/reproduce/runs").glob("*/seed-0/summary.json"))
     assert store.finished
     assert set(store.result()[0]) & {"centers", "importance", "personal.rows"} == {"importance"}
-    assert not list(store.folder.glob("checkpoint*"))
     with pytest.raises(CoterieError, match="keeps a run's numbers and no models"):
         coterie.load(store.folder)
+
+
+@pytest.mark.parametrize(("seldom", "checkpoints"), [(0.0, 3), (60.0, 0)])
+def test_without_models_checkpoints_are_written_seldom_and_none_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seldom: float, checkpoints: int
+) -> None:
+    written: list[Path] = []
+    write = RunFolder.write_checkpoint
+
+    def writing(store: RunFolder, *what: Any) -> None:
+        write(store, *what)
+        written.append(store.folder)
+
+    monkeypatch.setattr(RunFolder, "write_checkpoint", writing)
+    monkeypatch.setattr(recorder, "SELDOM", seldom)
+    data = {"source": "regressions", "clients": 4}
+    table = {"rounds": 3, "checkpoint_every": 1, "data": data, "model": "linear"}
+    prepared = parse({**table, "algorithm": {"name": "FedAvg"}}).prepare()
+    prepared.play(prepared.experiment.methods[0], tmp_path / "run", models=False)
+    assert len(written) == checkpoints
+    assert not list((tmp_path / "run").glob("checkpoint*"))
 
 
 def test_a_part_alone_is_run(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -523,16 +546,14 @@ def test_ctrl_c_stops_and_the_same_command_goes_on(
     script = f"""
 import sys
 from pathlib import Path
-import coterie
 from coterie.cli.main import LOST, main
-from coterie.errors import CoterieError
 from coterie.reproduction import items
 items.folder_of_items = lambda: Path({str(here)!r})
 sys.exit(main(sys.argv[1:]))
 """
     command = [sys.executable, "-c", script, "reproduce", "fedsoft-table-1", "--quick"]
     process = start_process(command)
-    while not list(Path("runs/reproduce/runs").glob("*/seed-0/checkpoint.safetensors")):
+    while not list(Path("runs/reproduce/runs").glob("*/seed-0/rounds.jsonl")):
         assert process.poll() is None, process.communicate()
         time.sleep(0.1)
     process.send_signal(signal.SIGINT)

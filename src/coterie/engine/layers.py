@@ -160,7 +160,8 @@ class StackedConv2d(nn.Module):
     def can_replace(layer: nn.Conv2d) -> bool:
         usual = layer.groups == 1 and layer.padding_mode == "zeros" and not isinstance(layer.padding, str)
         hooked = layer._forward_pre_hooks or layer._forward_hooks  # spectral_norm makes its weights in one
-        return usual and not hooked and layer.weight[0].numel() <= LONGEST_KERNEL
+        short = layer.kernel_size == (1, 1) or layer.weight[0].numel() <= LONGEST_KERNEL
+        return usual and not hooked and short
 
     def windows(self, out: Tensor) -> int:
         """How many numbers it stacks to put out these."""

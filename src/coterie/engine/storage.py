@@ -32,7 +32,7 @@ def memory(device: torch.device) -> int:
     """Bytes of a device that this process may have; of the host, unless COTERIE_MEMORY says how many GiB to use."""
     if device.type == "cuda":
         total = torch.cuda.get_device_properties(device).total_memory
-        return int(total * torch.cuda.get_per_process_memory_fraction(device))
+        return int(total * torch.cuda.get_per_process_memory_fraction(device.index))
     said = os.environ.get("COTERIE_MEMORY")
     if said is not None:
         known = said.replace(".", "", 1).isdigit() and float(said) > 0
@@ -59,9 +59,15 @@ def table(
     return torch.frombuffer(_file(size.numel() * dtype.itemsize), dtype=dtype).view(size)
 
 
-def home(row: torch.Size, rows: int, dtype: torch.dtype, device: torch.device) -> torch.device:
-    """Where a table that clients keep between rounds lies: what is too large for a GPU, on the host."""
-    fits = rows * row.numel() * dtype.itemsize <= budget(device)
+def home(
+    row: torch.Size, rows: int, dtype: torch.dtype, device: torch.device, besides: int = 0
+) -> torch.device:
+    """Where a table that clients keep between rounds lies, besides so many bytes of others.
+
+    A GPU has room for two of the largest, or more of smaller ones; others lie on the host.
+    """
+    size = rows * row.numel() * dtype.itemsize
+    fits = size <= budget(device) and besides + size <= 2 * budget(device)
     return device if device.type == "cpu" or fits else torch.device("cpu")
 
 

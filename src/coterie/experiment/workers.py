@@ -193,9 +193,9 @@ def _answer(pipe: Connection, prepared: dict[Path, Prepared], jobs: int) -> bool
     """Play the next task; False: there is none."""
     try:
         task = pipe.recv()
-        if not _played(
-            task, pipe, prepared
-        ):  # perhaps for what earlier methods left on the GPU, such as their steps
+        if not _played(task, pipe, prepared):
+            # perhaps for what earlier methods left there, such as their steps
+            log.warning("the GPU has not enough memory; tried once more with nothing else on it")
             prepared.clear()
             gc.collect()
             torch.cuda.empty_cache()

@@ -12,7 +12,7 @@ from coterie.engine.training import Training
 class ClientState:
     """Named tensors, client axis first. They never leave a client.
 
-    They lie in storage: a GPU has of them what this round's cohort recalls, and no more.
+    They lie in storage: on a GPU as long as they are few; of others it has what this round's cohort recalls.
     """
 
     def __init__(self, clients: int):
@@ -23,7 +23,7 @@ class ClientState:
     def put(self, name: str, at: Tensor, value: Tensor) -> None:
         old = self.values.get(name)
         if old is None or old.shape[1:] != value.shape[1:]:
-            home = storage.home(value.shape[1:], self.clients, value.dtype, value.device)
+            home = storage.home(value.shape[1:], self.clients, value.dtype, value.device, self._bytes(name))
             shape = (self.clients, *value.shape[1:])
             self.values[name] = storage.table(shape, value.dtype, home, zero=True)
             self.known[name] = torch.zeros(self.clients, dtype=torch.bool, device=home)
@@ -34,8 +34,12 @@ class ClientState:
 
     def set(self, name: str, values: Tensor, known: Tensor, device: torch.device) -> None:
         """All clients' at once, for a run that computes on this device."""
-        home = storage.home(values.shape[1:], self.clients, values.dtype, device)
+        home = storage.home(values.shape[1:], self.clients, values.dtype, device, self._bytes(name))
         self.values[name], self.known[name] = values.to(home), known.to(home)
+
+    def _bytes(self, besides: str) -> int:
+        """Of the tables that lie where clients are computed, besides one."""
+        return sum(t.nbytes for n, t in self.values.items() if n != besides and t.device.type != "cpu")
 
     def get(self, name: str, at: Tensor, otherwise: Tensor) -> Tensor:
         if name not in self.values:

@@ -181,7 +181,8 @@ class Cohort:
                 training, self.at, problems.start, per_client, width, optimizer_slot
             )
         now = training.rate_at(self.context.round, self.context.rounds)
-        rounds = self.context.rounds if purpose in ("train", "common") else None
+        each_round = purpose.split()[0] in ("train", "common")  # pFedMe's have a number
+        rounds = self.context.rounds if each_round else None
         solution = solve(self.model, training, now, self.points, problems, self.compiler, rounds)
         loss = solution.loss.view(len(self), per_client).nanmean(1)  # of those that took a step
         self.client_state.put("loss", self.at, loss)  # infinite where it diverged, which is to be known

@@ -8,6 +8,8 @@ result.safetensors   centers, importance, personal models, and what is known of 
 importance.csv       how much of each cluster every client has
 clients.csv          one line per client: its cluster, how sure that is, its points and its scores
 summary.json         the numbers of the final table
+
+A run that is to keep numbers alone has in the end no checkpoint, and a result without centers and personal models.
 """
 
 from __future__ import annotations
@@ -304,9 +306,11 @@ class RunFolder:
         write_tensors(self.folder / "result.safetensors", kept, {"ids": json.dumps(ids)})
         for name, content in tables.items():
             write_whole(self.folder / name, content)
-        for name in CHECKPOINTS[1:] if self.models else CHECKPOINTS:
-            (self.folder / name).unlink(missing_ok=True)
+        if self.models:
+            (self.folder / CHECKPOINTS[1]).unlink(missing_ok=True)
         self.write_summary(summary)
+        for name in () if self.models else CHECKPOINTS:  # now that nothing is lost with them
+            (self.folder / name).unlink(missing_ok=True)
 
     def write_summary(self, summary: dict[str, Any]) -> None:
         write_json(self.folder / "summary.json", with_checksum(summary))

@@ -175,8 +175,10 @@ class Recorder:
     def _checkpoint_is_due(self) -> bool:
         """Where models are not kept a checkpoint may be most of what is ever written: then not often."""
         due = self.coordinator.progress.played % self.checkpoint_every == 0 or self.coordinator.done
-        whole = self.store is None or self.store.models
-        return due and (whole or time.perf_counter() - self._checkpointed > SELDOM)
+        if not due or self.store is None or self.store.models:
+            return due
+        waited = time.perf_counter() - self._checkpointed
+        return self.coordinator.clients.group.once(lambda: waited > SELDOM)
 
     def _watch(self, before: State, sent: Messages, found: Messages | None) -> None:
         """Does the run diverge, and is anybody heard? `before` is how things stood as the round began."""

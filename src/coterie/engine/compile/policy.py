@@ -135,7 +135,7 @@ class Compiler:
         pulled: bool,
     ) -> int:
         """How many slots take the least time: few slots wait less for long problems, many share a step."""
-        each = self._slot_bytes(training, batch, pulled)
+        each = self._slot_bytes(training, batch, pulled, self.model.training_activations)
         kind = self.model.device.type
         own = _STEP_SLOTS[kind] + _STEP_BYTES[kind] / each
 
@@ -161,16 +161,16 @@ class Compiler:
             return fit
         return min(max(1, fit), torch.get_num_threads() * max(1, int(CACHE / each)))
 
-    def _slot_bytes(self, training: Training, batch: int, pulled: bool) -> float:
-        """What a step reads and writes of a slot, more or less."""
+    def _slot_bytes(self, training: Training, batch: int, pulled: bool, activations: int) -> float:
+        """What a step reads and writes of a slot, more or less, if each point leaves so many numbers behind."""
         rows = 2 + len(training.state_names()) + int(pulled)
-        numbers = rows * self.model.rows.width + 2 * batch * self.model.training_activations
+        numbers = rows * self.model.rows.width + 2 * batch * activations
         return float(numbers * torch.finfo(self.model.dtype).bits // 8)
 
     def _plain_seconds(self, training: Training, batch: int, steps: Sequence[int]) -> float:
         """About how long these problems take without compiling."""
         kind = self.model.device.type
-        moved = 3 * self._slot_bytes(training, batch, False) / _PLAIN_SPEED[kind]
+        moved = 3 * self._slot_bytes(training, batch, False, self.model.activations) / _PLAIN_SPEED[kind]
         computed = 3 * batch * self.model.convolution_flops / _PLAIN_CONVOLUTIONS[kind]
         return sum(steps) * (moved + computed) + steps[0] * _PLAIN_STEP[kind]
 

@@ -191,8 +191,9 @@ class CompiledStep:
         return self._recorded(advance) if row.device.type == "cuda" else partial(_repeat, advance)
 
     def _graph(self) -> fx.GraphModule:
-        """The step, traced."""
+        """The step, traced: on the buffers themselves, of which every trace uses up a batch."""
         self.model.module.train()
+        self.buffers["all"]["row"].zero_()
         gradients_of, first = self._traced(self._gradients), 1 + len(self.buffers["tail"])
         gradients_of.graph.eliminate_dead_code()
         self.draws = _reads(gradients_of, self._place("batch", "key"))
@@ -221,7 +222,7 @@ class CompiledStep:
             raise TooLarge(self.operations)
         self.recorded = True
         log.info("steps of %d clients at once are recorded: %s ...", self.slots, self.why)
-        as_it_is = self._graph()
+        as_it_is = self._graph()  # without stacked convolutions, which would be written to memory
         return lambda given: as_it_is(*given)
 
     def _recorded(self, advance: Callable[[], None]) -> Callable[[int], None]:
