@@ -54,15 +54,7 @@ def load(
     A run that was made in Python takes in new clients if it is given its algorithm, training, loss and `personal` too,
     as `coterie.run` was.
     """
-    store = RunFolder(Path(folder))
-    below = sorted(path.parent.name for path in store.folder.glob("*/summary.json"))
-    if below and not store.finished:
-        raise CoterieError(f"{folder} holds the runs {', '.join(below)}; load one of these folders below it")
-    summary, (tensors, ids) = store.summary(), store.result()
-    if "centers" not in tensors:
-        raise CoterieError(
-            f"{folder} keeps a run's numbers and no models, as `coterie reproduce` leaves them"
-        )
+    store, summary, tensors, ids = _finished(folder)
     in_python = "made" in store.settings()
     if model is None:
         if in_python:
@@ -118,6 +110,20 @@ def _result(store: RunFolder, tensors: dict[str, Tensor], clients: int, summary:
         tensors.get("prior"),
         scores=kept.scores,
     )
+
+
+def _finished(folder: Path | str) -> tuple[RunFolder, dict[str, Any], dict[str, Tensor], tuple[str, ...]]:
+    """A finished run's folder, with what is read there: its summary, its tensors and the ids of its clients."""
+    store = RunFolder(Path(folder))
+    below = sorted(path.parent.name for path in store.folder.glob("*/summary.json"))
+    if below and not store.finished:
+        raise CoterieError(f"{folder} holds the runs {', '.join(below)}; load one of these folders below it")
+    summary, (tensors, ids) = store.summary(), store.result()
+    if "centers" not in tensors:
+        raise CoterieError(
+            f"{folder} keeps a run's numbers and no models, as `coterie reproduce` leaves them"
+        )
+    return store, summary, tensors, ids
 
 
 def _model(store: RunFolder, summary: Mapping[str, Any], trust: bool) -> Build:
