@@ -168,6 +168,25 @@ def test_a_method_has_one_color_in_all_panels_and_the_legend_has_every_method(tm
     assert [text.get_text() for text in legend.get_texts()] == ["FedSPD", "FedAvg"]
 
 
+@pytest.mark.parametrize(("variants", "beside"), [(1, [0, 1]), (2, [0, 1]), (4, [0, 1, 2])])
+def test_curves_of_two_variants_stand_side_by_side(tmp_path: Path, variants: int, beside: list[int]) -> None:
+    """And their columns one below the other, so that a row compares what is alike."""
+    names = [str(number) for number in range(variants)]
+    columns = [
+        {"name": of, "of": f"{of}_by_round", "better": "higher"} for of in ("test_accuracy", "test_f1")
+    ]
+    table = {
+        "figure": "curves",
+        "variant": [{"name": name, "set": {}} for name in names],
+        "column": columns,
+        "experiment": {"method": [{"label": "FedAvg"}]},
+    }
+    lines = [Line(name, "FedAvg", one["name"], 0, 1, 0.5, 0, "") for one in columns for name in names]
+    drawn = _draw_numbers(Item("wecfl-figure-2", table, {}), Results(tmp_path / "none", lines))
+    first_row = [axes for axes in drawn.axes if axes.get_subplotspec().rowspan.start == 0]  # type: ignore[union-attr]
+    assert [axes.get_subplotspec().colspan.start for axes in first_row] == beside  # type: ignore[union-attr]
+
+
 def test_there_is_nothing_to_draw(tmp_path: Path) -> None:
     item = Item("wecfl-figure-1", {"figure": "scatter", "column": []}, {})
     with pytest.raises(CoterieError, match="wecfl-figure-1 has no results to draw"):
