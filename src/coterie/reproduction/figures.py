@@ -81,9 +81,8 @@ def _draw_numbers(item: Item, results: Results) -> Figure:
     if not panels:
         raise _nothing(item)
     names = len(dict.fromkeys(name for name, _ in panels))
-    across = (
-        3 if names == 1 else min(3, names)
-    )  # variants or series stand side by side, columns one below the other
+    # variants or series stand side by side, columns one below the other
+    across = 3 if names == 1 else min(3, names)
     figure, all_axes = _grid(len(panels), min(across, len(panels)))
     methods = item.in_order(line.method for line in results.lines)
     color_of = _colors(methods)  # the same in all panels
